@@ -1,7 +1,7 @@
 """Keeps the memory of this process small with calls of the GNU C library.
 
-By default each thread has an arena of its own, and memory freed in the middle of one is not returned to the system.
-That was 10 to 20 MiB of the service. With another C library nothing is done.
+By default each thread allocates from its own arena, and memory freed in the middle of an arena is not returned to the
+system, which cost the service 10 to 20 MiB. With another C library the functions do nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from contextlib import suppress
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
 _LARGE = 128 * 1024
-"""Blocks of at least this many bytes become mappings that are returned when freed. Setting it stops the library from
-raising it.
+"""Blocks of at least this many bytes become mappings of their own, which are returned to the system when freed. Setting
+the threshold explicitly keeps the library from raising it while the process runs.
 """
 
 

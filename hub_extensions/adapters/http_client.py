@@ -1,9 +1,10 @@
 """The HTTP client of every process of this package.
 
 ``AsyncHTTPClient()`` creates a client of the class that the process has configured. The zero-to-jupyterhub chart, and
-every hub that has pycurl, configure curl's, which cannot limit the size of an answer in tornado before 6.6 and
-fails with a TypeError if a limit is given. It also ignores a resolver, the limit of the buffer and the check of the
-listening account. So this package always uses tornado's own client and shares it with nobody.
+every hub that has pycurl, configure curl's, which cannot limit the size of an answer in tornado before 6.6 and fails
+with a TypeError if a limit is given. It also ignores a resolver, the limit of the buffer and the check of the account
+that listens at the address. Therefore this package always creates tornado's own client, which no other code in the
+process uses.
 """
 
 from __future__ import annotations

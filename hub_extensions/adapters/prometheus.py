@@ -47,14 +47,18 @@ from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
 SCALES = ("instance", "card")
 NAMES = "|".join(FIELDS)
 LOOKBACK = "2m"
-"""Longer than the age at which a sample counts as old, so that "too old" can be distinguished from "not there"."""
+"""How far back a query looks. This is longer than the age at which a sample counts as old, so that an old sample can be
+distinguished from a missing one.
+"""
 SECONDS = 5.0
 ANSWER_BYTES = 32 * 1024 * 1024  # 1,000 pods with six fields, read every 10 s, are about 6 MiB
 LONGEST_ADDRESS = 4000  # a longer query is sent as a form
 LONGEST_SPAN, SHORTEST_SPAN = timedelta(hours=12), timedelta(hours=1)
-"""Length of the past that is requested at once: 12 hours of 1,000 pods, minute by minute, are about 18 MiB."""
+"""Longest and shortest time that is requested in one query of the past: 12 hours of 1,000 pods, minute by minute, are
+about 18 MiB.
+"""
 DIALECTS = tuple(namespace for namespace, _ in OWNERS)
-"""The labels that can hold the namespace of a device's pod."""
+"""The labels that can hold the namespace of a device's pod, depending on the exporter and on Prometheus."""
 CARD_LABELS = tuple(name for name, ours in {"UUID": "UUID", **SPELLINGS}.items() if ours == "UUID")
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
@@ -62,12 +66,13 @@ _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 
 @dataclass(frozen=True, slots=True)
 class DcgmReading:
-    """One answer.
+    """The result of a query: DCGM's measurements, or why there are none.
 
     Attributes:
-        figures: the known figures, by UUID of the device or by lease.
-        missing: for each of the others a key of `core.gpu.dcgm.WHY`. Empty if nothing could be read at all.
-        named: as in `core.gpu.dcgm.Joined`.
+        figures: the measurements, by UUID of the device or by lease id.
+        missing: for each requested device or lease without a measurement, the reason: a key of `core.gpu.dcgm.WHY`.
+            Empty if nothing could be read at all.
+        named: the exporters write the names of their nodes (see `core.gpu.dcgm.Joined`).
         reason: "" if Prometheus answered; otherwise ``away``, ``refused``, ``failed`` or ``no-prometheus``.
         message: the explanation as a sentence; "" without one.
     """
@@ -88,7 +93,7 @@ class Prometheus:
         Args:
             url: the address before ``/api/v1/query``.
             token: sent as a bearer token.
-            scale: one of `SCALES`.
+            scale: what the exporter's ratio of a MIG device refers to: the device (``instance``) or the whole ``card``.
             seconds: time limit of an answer.
         """
         self._seconds = seconds
@@ -98,11 +103,12 @@ class Prometheus:
         self._client: HttpClient | None = None
 
     async def query(self, wanted: Sequence[Device], devices: Sequence[Device], now: datetime) -> DcgmReading:
-        """Return the figures of devices of this machine by UUID.
+        """Return the measurements of devices of this machine by UUID.
 
         If `wanted` is empty, this only checks whether Prometheus answers.
 
         Args:
+            wanted: the devices to measure.
             devices: all devices of the machine, because some may share a GPU instance.
         """
         cards = sorted({uuid for device in wanted if _PLAIN.fullmatch(uuid := _card(device))})
@@ -127,10 +133,12 @@ class Prometheus:
     async def query_pods(
         self, wanted: Sequence[PodGpu], nodes: Collection[str], now: datetime, *, named: bool = False
     ) -> DcgmReading:
-        """Return the figures of the GPUs of pods, with one query for each dialect.
+        """Return the measurements of the GPUs of pods by lease, with one query for each spelling of the namespace's
+        label.
 
         Args:
-            named: see `join_pods`.
+            nodes: names of all known nodes.
+            named: the exporters are known to write the names of their nodes (see `join_pods`).
         """
         namespaces = sorted({gpu.namespace for gpu in wanted if _PLAIN.fullmatch(gpu.namespace)})
         answer = await self._series([pods_question(dialect, namespaces or ["none"]) for dialect in DIALECTS])
@@ -140,7 +148,7 @@ class Prometheus:
         return _reading(joined)
 
     async def kinds(self) -> frozenset[Measured] | DcgmReading:
-        """Return which kinds of devices exporters measure now, and on which hosts."""
+        """Return which kinds of devices (MIG profiles and whole cards) exporters measure now, and on which hosts."""
         answer = await self._answer({"query": KINDS}, "vector")
         if isinstance(answer, DcgmReading):
             return answer
@@ -150,7 +158,7 @@ class Prometheus:
         )
 
     async def labels(self) -> tuple[str, ...] | DcgmReading:
-        """Return what the series of use look like, in sentences for an administrator: see `describe`."""
+        """Return which labels the utilization series have, as sentences for an administrator (see `describe`)."""
         answer = await self._answer({"query": SEEN}, "vector")
         if isinstance(answer, DcgmReading):
             return answer
@@ -158,7 +166,12 @@ class Prometheus:
         return describe({str(key): str(text) for key, text in one.items()} for one in found if isinstance(one, dict))
 
     def factor(self, profile: str | None, product: str) -> float | None:
-        """Return the factor that converts a ratio to one of the device; `None` if it is not known."""
+        """Return the factor that converts a measured ratio to a ratio of the device alone; `None` if it is not known.
+
+        Args:
+            profile: the MIG profile; `None` for a whole card.
+            product: the name of the card's model.
+        """
         if self._scale == "instance" or profile is None:
             return 1.0
         try:
@@ -175,7 +188,7 @@ class Prometheus:
             self._client = None
 
     async def _series(self, queries: Sequence[str]) -> tuple[MetricSeries, ...] | DcgmReading:
-        """Return the series of all these ranges, each once."""
+        """Return the time series that these queries find. A series that several queries find is returned once."""
         answers = await asyncio.gather(*(self._answer({"query": query}, "matrix") for query in queries))
         return await asyncio.to_thread(self._each_once, answers)
 
@@ -190,7 +203,7 @@ class Prometheus:
         return tuple(found.values())
 
     async def _answer(self, asked: Mapping[str, str], kind: str, route: str = "query") -> list[Any] | DcgmReading:
-        """Return the result of one query of this type."""
+        """Return the result of one query, whose type has to be `kind`."""
         answer = await self._fetch(asked, route)
         if isinstance(answer, DcgmReading):
             return answer
@@ -200,8 +213,8 @@ class Prometheus:
         return result
 
     async def pod_history(self, namespace: str, begin: datetime, end: datetime) -> tuple[PodHistory, ...] | DcgmReading:
-        """Return the highest use in each minute of every pod of a namespace. It is read in spans, so a series may
-        come in parts.
+        """Return for every pod of a namespace the highest utilization in each minute. The time is read in several
+        spans, so one pod may have several entries.
         """
         found: list[PodHistory] = []
         span, at = LONGEST_SPAN, begin
@@ -268,7 +281,9 @@ class Prometheus:
 
 
 def question(label: str, cards: Iterable[str]) -> str:
-    """Return the query for these GPUs of this machine, in one of the `CARD_LABELS`."""
+    """Return the query for these GPUs of this machine. `label`, one of `CARD_LABELS`, is the label that has their
+    UUID.
+    """
     return f'{{__name__=~"{NAMES}",{label}=~"{"|".join(cards)}"}}[{LOOKBACK}]'
 
 
@@ -278,7 +293,7 @@ def pods_question(dialect: str, namespaces: Sequence[str]) -> str:
 
 
 def past_question(name: str, namespace: str) -> str:
-    """Return the query for the highest use in each minute, by pod and MIG profile."""
+    """Return the query for the highest value of the metric `name` in each minute, by pod and MIG profile."""
     by = f"max by ({', '.join(itertools.chain(*OWNERS))}, GPU_I_PROFILE)"
     return " or ".join(f'{by} (max_over_time({name}{{{label}="{namespace}"}}[1m]))' for label in DIALECTS)
 
@@ -315,7 +330,7 @@ def _result(body: bytes, kind: str) -> list[Any] | None:
 
 
 def _one(item: Any) -> MetricSeries | None:
-    """Convert one series; `None` if labels or samples cannot be read, or if it is another metric."""
+    """Convert one time series; `None` if labels or samples cannot be read, or if it is another metric."""
     labels, values = (item.get("metric"), item.get("values")) if isinstance(item, dict) else (None, None)
     if not isinstance(labels, dict) or not isinstance(values, list) or labels.get("__name__") not in FIELDS:
         return None
@@ -336,7 +351,7 @@ def _pasts(items: Iterable[Any], name: str) -> list[PodHistory]:
 
 
 def _past(item: Any, name: str) -> PodHistory | None:
-    """Convert one series of a range; `None` if it names no pod or its samples cannot be read."""
+    """Convert one time series of a pod's past; `None` if it names no pod or its samples cannot be read."""
     labels, values = (item.get("metric"), item.get("values")) if isinstance(item, dict) else (None, None)
     if not isinstance(labels, dict) or not isinstance(values, list):
         return None

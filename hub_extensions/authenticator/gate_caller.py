@@ -1,7 +1,7 @@
 """Report ended sessions to the gate and the GPU service, and retry until they have answered.
 
-Ending a session does not wait for the reports. The hub has deleted the session's tokens by then, so gate and service
-would find out a little later without a report.
+The end of a session does not wait for the reports. The hub has deleted the session's tokens by then, so without a
+report gate and service would still find out at their next check of a token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ class GateUnreachable(OSError):
 
 @dataclass
 class PendingReport:
-    """Ended sessions of one user that are not reported yet, and the futures that wait for the report."""
+    """Ended sessions of one user that are not reported yet.
+
+    Attributes:
+        known: futures of the callers that wait for the report; True once it is confirmed.
+    """
 
     ended: EndedSessions
     known: list[asyncio.Future[bool]] = field(default_factory=list)
@@ -44,7 +48,10 @@ class PendingReport:
 
 
 class EndsCaller(ABC):
-    """Reports ended sessions to one other process, the latest end first. `log` is the hub's."""
+    """Reports ended sessions to one other process (the gate or the GPU service).
+
+    If several reports are pending, the latest is sent first. `log` is the hub's.
+    """
 
     called: str
     """Name of the other process, for the log."""
@@ -87,7 +94,7 @@ class EndsCaller(ABC):
                     known.set_result(True)
 
     def _put_back(self, report: PendingReport) -> None:
-        """Put a report behind all others, so that one that is refused does not delay them."""
+        """Queue a report again behind all others, so that a report that is always refused does not delay them."""
         newer = self._waiting.get(report.ended.user)
         if newer is not None:
             newer.merge(report)
@@ -100,7 +107,7 @@ class EndsCaller(ABC):
 
 
 class GateCaller(EndsCaller):
-    """Reports to the gate. A hub has one."""
+    """Reports ended sessions to the gate. A hub has at most one."""
 
     called = "The gate"
 
@@ -135,7 +142,9 @@ class GateCaller(EndsCaller):
 
 
 class ServiceCaller(EndsCaller):
-    """Reports to the GPU service, so that it discards the logins that it has cached. A hub has one."""
+    """Reports ended sessions to the GPU service, so that it discards the logins that it has cached. A hub has at most
+    one.
+    """
 
     called = "The GPU service"
 

@@ -1,4 +1,4 @@
-"""The changes of ``configure(c)`` for sign-on sessions."""
+"""Adds sign-on sessions to the hub's configuration, as a part of ``configure(c)``."""
 
 from __future__ import annotations
 
@@ -99,17 +99,20 @@ def _add_to_hub(c: Any) -> None:
 
 
 def _language_of_page(user: object) -> Any:
-    """The hub calls this for each page, with the user who reads it."""
+    """Return the function with which a template finds the language of its page. As a template variable that is
+    callable, the hub calls this for each page, with the user who reads it.
+    """
     from hub_extensions.authenticator.requests import language_of_page  # JupyterHub's handlers take their time to load
 
     return language_of_page
 
 
 def _add_to_servers(c: Any, cache_seconds: int | None) -> None:
-    """Give each server its key and the age of its cached logins: in ``Spawner`` and in each section that sets the same.
+    """Configure in all spawners the key of each server, and how long a server caches logins: in ``Spawner`` and in each
+    section that sets the same.
 
     Args:
-        cache_seconds: ``None`` leaves the age alone.
+        cache_seconds: how long a server caches a login; `None` does not set it.
     """
     for name in _sections_with(c, "environment"):
         c[name].environment = {**value_of(c, name, "environment", {}), VARIABLE: _server_key}
@@ -120,7 +123,9 @@ def _add_to_servers(c: Any, cache_seconds: int | None) -> None:
 
 
 def _sections_with(c: Any, key: str) -> list[str]:
-    """Return ``Spawner`` and the sections of spawners that set a key themselves, so that it hides that of `Spawner`."""
+    """Return ``Spawner`` and the sections of spawners that set the trait `key` themselves, which would hide the value
+    in ``Spawner``.
+    """
     return sorted({"Spawner", *(each for each in c if each.endswith("Spawner") and key in c[each])})
 
 

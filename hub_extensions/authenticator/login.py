@@ -17,16 +17,18 @@ from hub_extensions.core.sign_on.events import SESSION_LETTERS
 from hub_extensions.core.text.translation import halves
 
 SILENT = frozenset({EndCause.SIGN_OUT.value, EndCause.REPLACED.value})
-"""Causes that are not shown at the next sign-in, because the user caused the end."""
+"""Causes of a session's end that are not shown at the next sign-in, because the user caused the end."""
 
 
 WAIT_SECONDS = 1.0
-"""Time that a sign-out waits for the person's servers to close their open pages."""
+"""Maximum time that a sign-out waits for the user's servers to close their open pages."""
 
 
 def allowed_next_url(validate: Callable[[str], str], address: str) -> str:
-    """Return the address to continue at if the hub allows it, otherwise ""; also for control characters and malformed
-    URLs.
+    """Return the address to continue at after a sign-in, or "" if the hub does not allow it or it is malformed.
+
+    Args:
+        validate: the hub's own check.
     """
     try:
         return str(validate(address)) if address.isprintable() else ""
@@ -114,7 +116,9 @@ class SessionLogoutMixin:
         self.authenticator.sign_on.clear_cookie(self)
 
     def clear_login_cookie(self: Any, name: Any = None) -> None:
-        """End the session here too, because a handler with its own `get` may call nothing else."""
+        """End the session when the hub deletes the login cookie. An authenticator's own logout handler with its own
+        `get` may call nothing else.
+        """
         self._end_session()
         super().clear_login_cookie(name)  # type: ignore[misc]
         self.authenticator.sign_on.clear_cookie(self)

@@ -84,12 +84,14 @@ class SignOnMixin:
         return True
 
     def sign_on_return_problem(self, user: Any) -> str:
-        """Return why a server of this user is not started automatically; "" if it may be. Called by the spawner."""
+        """Return why a server of this user may not be restarted automatically (for example because the user has signed
+        out); "" if it may be. Called by the spawner.
+        """
         sessions = self.sign_on.registry.of_user(user.id)
         return return_problem(sessions, self.sign_on_config, self.sign_on_now())
 
     def delete_user(self, user: Any) -> Any:
-        """End the user's sessions before another account may get the same id."""
+        """End the sessions of a user whom the hub deletes, before another account can get the same id."""
         self.sign_on.ender.end(user.id, self.sign_on.registry.of_user(user.id), EndCause.USER_DELETED)
         return super().delete_user(user)  # type: ignore[misc]
 

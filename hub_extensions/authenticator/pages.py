@@ -57,7 +57,7 @@ class FormPage(BoundedBody, BaseHandler, ABC):  # type: ignore[misc]  # jupyterh
 
     @abstractmethod
     async def submitted(self) -> None:
-        """Carry out what the form orders."""
+        """Carry out what the submitted form requests."""
 
 
 class SessionsPage(FormPage):
@@ -173,7 +173,9 @@ def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]
 
 
 def _without_session(handler: Any) -> Sequence[dict[str, Any]]:
-    """Return users with running servers whose account may no longer exist."""
+    """Return the users whose servers run although their account may no longer exist at the provider, for the admins'
+    page.
+    """
     unknown = sign_on_of(handler).registry.unknown
     found = [(handler.app.users[user_id], since) for user_id, since in unknown.items() if user_id in handler.app.users]
     return [
@@ -184,7 +186,7 @@ def _without_session(handler: Any) -> Sequence[dict[str, Any]]:
 
 
 def limits_in_words(config: SignOnConfig, t: Catalogue = ENGLISH) -> str:
-    """Describe when sessions end because of a limit; "" if they do not."""
+    """Describe for the pages after which time a session ends; "" if sessions have no limit."""
     if config.idle is None and config.lifetime is None:
         return ""
     if config.lifetime is None:
@@ -196,7 +198,7 @@ def limits_in_words(config: SignOnConfig, t: Catalogue = ENGLISH) -> str:
 
 
 def ends_too(config: SignOnConfig, t: Catalogue = ENGLISH) -> list[str]:
-    """List what else ends for a person who may no longer sign in."""
+    """List for the admins' page what ends together with the sessions of a user who may no longer sign in."""
     servers = {
         "keep": [],
         "stop": [t("servers")],

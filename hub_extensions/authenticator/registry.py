@@ -26,7 +26,9 @@ COOKIE_BYTES = 32
 ENDED_KEPT = timedelta(days=7)
 """Time for which an ended session is remembered, to show its browser why it ended."""
 LATE_TOKENS = timedelta(minutes=10)
-"""Time after the end of a session in which a request that was in progress may still have received a token."""
+"""After a session has ended, a request that was in progress may still receive a token for it during this time. Such
+tokens are deleted.
+"""
 
 
 class SessionRegistry:
@@ -43,13 +45,15 @@ class SessionRegistry:
         self._unwritten: dict[str, datetime] = {}
         self._quiet: dict[int, datetime] = {}
         self.unknown: dict[int, datetime] = store.unknown_accounts()
-        """Users whose account may no longer exist at the provider -> since when this is unknown."""
+        """Id of a user whose account may no longer exist at the provider -> since when this is unknown."""
         for session in store.sessions():
             self.put(session)
         self._ended_before_start = self._in_the_last_minutes_of_ends()
 
     def begin(self, user_id: int, user_agent: str, address: str) -> tuple[SignOnSession, str]:
-        """Return a new session, which is not registered yet, and the value of its cookie, which is never stored."""
+        """Create a session and the value of its cookie, which is never stored. The session is not registered: `put`
+        follows once it is written to the database.
+        """
         value = secrets.token_urlsafe(COOKIE_BYTES)
         now = self._now()
         session = SignOnSession(
@@ -65,7 +69,7 @@ class SessionRegistry:
         return session, value
 
     def put(self, session: SignOnSession) -> None:
-        """Register a session as it has been written to the database."""
+        """Register a session that has been written to the database. A registered session of the same id is replaced."""
         if session.ended is None:
             self._living[session.token_hash] = session
             self._hashes[session.hub_session] = session.token_hash
@@ -81,11 +85,11 @@ class SessionRegistry:
             self._by_user.pop(session.user_id, None)
 
     def living(self, cookie: str | None) -> SignOnSession | None:
-        """Return the living session with this cookie."""
+        """Return the session with this cookie, if it has not ended; otherwise `None`."""
         return self._living.get(_hash_of(cookie)) if cookie else None
 
     def ended(self, cookie: str | None) -> SignOnSession | None:
-        """Return the recently ended session with this cookie."""
+        """Return the session with this cookie, if it ended recently (within `ENDED_KEPT`); otherwise `None`."""
         return self._ended.get(_hash_of(cookie)) if cookie else None
 
     def of_user(self, user_id: int) -> Sequence[SignOnSession]:
@@ -108,7 +112,9 @@ class SessionRegistry:
         self._unwritten[session.id] = now
 
     def use_by_token(self, hub_session: str | None) -> None:
-        """Record a use of the session with this id of the hub, because a server checked a token of this session."""
+        """Record a use of the session with this id of the hub, because one of the user's servers had a token of this
+        session checked.
+        """
         token_hash = self._hashes.get(hub_session or "")
         if token_hash is None:
             return
@@ -118,11 +124,15 @@ class SessionRegistry:
             self.use(session)
 
     def be_quiet(self, user_id: int, length: timedelta) -> None:
-        """Do not count requests of this user's servers as use for this time."""
+        """For this time, do not count token checks of this user's servers as uses of a session, because the servers
+        were ordered to check and no person used them.
+        """
         self._quiet[user_id] = self._now() + length
 
     def over_limits(self) -> Sequence[tuple[SignOnSession, EndCause]]:
-        """Return the sessions that a limit ends now."""
+        """Return the sessions that have passed a limit (lifetime or idle time), each with the cause with which it has
+        to end.
+        """
         now = self._now()
         judged = ((each, limit_passed(each, self._config, now)) for each in self._living.values())
         return [(session, cause) for session, cause in judged if cause is not None]
@@ -141,7 +151,9 @@ class SessionRegistry:
         return list(self._ended.values())
 
     def ended_before_start(self) -> set[int]:
-        """Return the users whose sessions ended shortly before the hub's last restart."""
+        """Return the ids of users whose sessions ended shortly before the hub's last restart, so that their servers
+        have to be ordered to check again.
+        """
         return self._ended_before_start
 
     def _in_the_last_minutes_of_ends(self) -> set[int]:

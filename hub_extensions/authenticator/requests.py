@@ -64,12 +64,18 @@ def language_of(handler: Any) -> Catalogue:
 
 
 def language_of_page(static_url: object) -> Catalogue:
-    """Return the language within a template, where `static_url` is the only name that gives access to the request."""
+    """Return the language for a template. `static_url` is the only name in a template that gives access to the
+    request.
+    """
     return language_of(getattr(static_url, "__self__", None))
 
 
 def as_row(session: SignOnSession, current: SignOnSession | None, t: Catalogue = ENGLISH) -> dict[str, Any]:
-    """Return a session as its user or an admin may see it."""
+    """Return a session as a row for the pages and the REST API, as its user or an admin may see it.
+
+    Args:
+        current: the session of the browser that asks, which is marked; `None` if there is none.
+    """
     return {
         "id": session.id,
         "browser": browser_text(session.browser, t),

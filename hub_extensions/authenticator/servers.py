@@ -1,7 +1,8 @@
-"""The end of a session at the user's servers: find their tokens, make them check their users again, stop them.
+"""What the end of a session means for the user's servers: find their tokens, have them check their users again, stop
+them.
 
-A server is only ordered to check with the hub again the tokens that it has seen. A server without our extension finds
-out by itself after ``token_cache_seconds``.
+A server that is ordered to check asks the hub again about the tokens that it has seen, and closes the pages of users
+who are signed out. A server without our extension finds out by itself after ``token_cache_seconds``.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ StopReport = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class AskedServers:
-    """Names of the servers that were ordered to check with the hub again.
+    """Names of the servers that were ordered to check their users with the hub again.
 
     Attributes:
-        done: they have done so.
-        silent: they did not answer, and may be asked again. Servers in neither list do not run our extension.
+        done: servers that have done so.
+        silent: servers that did not answer, and may be ordered again. Servers in neither list do not run our extension.
     """
 
     done: tuple[str, ...]
@@ -55,15 +56,15 @@ class UserServers:
         self._client: HttpClient | None = None
 
     def facts(self, user: Any) -> Sequence[ServerFact]:
-        """Return the user's servers that run or wait."""
+        """Return the user's servers that run or are starting."""
         return [
             ServerFact(spawner.name, has_lease=bool(_lease(spawner)), waits=spawner.pending == "spawn")
             for spawner in _active(user)
         ]
 
     def own_tokens(self, user: Any) -> set[int]:
-        """Return the ids of the servers' own tokens, which end with the servers. After a restart the hub has to search
-        for them.
+        """Return the ids of the servers' own tokens, which end with the servers and not with a session. After its
+        restart the hub does not know these tokens, so they are searched.
         """
         found = set()
         facts: list[TokenFact] | None = None
@@ -79,7 +80,7 @@ class UserServers:
         return found
 
     def are_checked(self, user: Any) -> bool:
-        """Return whether the hub, after its restart, still checks whether the user's servers run."""
+        """Return whether the hub is still checking, after its restart, which of the user's servers run."""
         return any(spawner.pending == "check" for spawner in _active(user))
 
     async def ask_again(self, user: Any, only: Collection[str] | None = None) -> AskedServers:
@@ -129,7 +130,11 @@ class UserServers:
         return own or server_key(self._app.cookie_secret, spawner.user.id, spawner.name)
 
     async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> DrainState | None:
-        """Let the GPU service stop the server, because it owns the server's lease.
+        """Let the GPU service stop a server, because it manages the server's lease (the right to a share of a GPU).
+
+        Args:
+            left: time until the server has to stop.
+            cause: why the session ended.
 
         Returns:
             The state of the drain, or `None` if the hub has to stop the server.
@@ -149,10 +154,11 @@ class UserServers:
         return None if state.left_seconds is None else state
 
     def stop_report(self, spawner: Any) -> StopReport | None:
-        """Return what reports to the GPU service that the hub has stopped this server for a session's end.
+        """Return a function that reports to the GPU service that the hub stopped this server because a session ended.
 
-        Made before the stop, because the spawner forgets the lease with it. The report raises ServiceAway if the
-        service does not answer. `None` if the server holds no lease, or no service is configured.
+        Call this before the stop, because the spawner forgets its lease when it stops. The returned function raises
+        ServiceAway if the service does not answer. The result is `None` if the server holds no lease, or no service is
+        configured.
         """
         if not _lease(spawner) or not getattr(spawner, "gpu_service_url", ""):
             return None
@@ -169,8 +175,9 @@ class UserServers:
         """Report to the GPU service the users who have servers but no session.
 
         Args:
-            people: user name -> since when.
-            drain_after: time after which their idle servers stop; `None` if they do not stop for this reason.
+            people: user name -> since when it is unknown whether the account still exists.
+            drain_after: time after which their servers stop once they are idle; `None` if they do not stop for this
+                reason.
 
         Returns:
             False if no spawner is configured with a service.
@@ -237,5 +244,5 @@ def _wanted_scopes(db: Any, spawner: Any) -> Sequence[str]:
 
 
 def _lease(spawner: Any) -> str:
-    """Return the lease in the state of our spawners; "" for other spawners."""
+    """Return the id of the lease that a spawner holds; "" without a lease, and for spawners that are not ours."""
     return str((spawner.get_state() or {}).get("gpu_lease") or "")

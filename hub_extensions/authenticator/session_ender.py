@@ -38,27 +38,33 @@ from hub_extensions.core.sign_on.events import SESSION_LETTERS
 
 QUIET = timedelta(seconds=5)
 LATE_SECONDS = 5.0
-"""Tokens that a request under way has received are looked for this long after an end."""
+"""Time after the end of a session when tokens are deleted that a request in progress has received for it."""
 REPORTED_AGAIN_SECONDS = (0.2, 1.0, 3.0, 10.0, 30.0, 60.0)
-"""Pauses before a server that gave no answer is asked again, one after the other."""
+"""Pauses between the orders to a server that gave no answer, one after the other."""
 AGAIN_SECONDS = 5.0
 """Pause before the next attempt to stop a server, or to report its stop."""
 ASK_SERVICE_SECONDS = 15.0
 ACKNOWLEDGES = timedelta(seconds=30)
-"""The GPU service has this long to take over a stop; then the hub stops the server itself, without a drain."""
+"""Time within which the GPU service has to take over a stop; after that the hub stops the server itself, without a
+drain.
+"""
 ASK_DUE_SECONDS = 2.0
-"""Pause between two attempts to hand over a stop that is due, or almost."""
+"""Pause between two attempts to hand over to the GPU service a stop whose time has come or is near."""
 SERVICE_STOPS = timedelta(seconds=60)
-"""The GPU service has this long for a stop that it has taken over, if it does not answer any more."""
+"""Time within which the GPU service, if it does not answer any more, has to carry out a stop that it has taken over;
+after that the hub stops the server itself.
+"""
 REPORT_FOR = timedelta(hours=1)
-"""The hub tries for this long to report a stop of its own to a service that does not answer."""
+"""Time for which the hub tries to report a stop that it made itself to a GPU service that does not answer."""
 MOVED = timedelta(seconds=1)
 LEFT_SECONDS = 5.0
-"""This long after its start was cancelled a place in line has certainly been left (see ``CONFIRM_SECONDS``)."""
+"""Time after a start was cancelled within which it has certainly left the line (see ``CONFIRM_SECONDS``)."""
 GATE_SECONDS = 2.0
-"""A report waits this long for the gate, which is called again after that."""
+"""Maximum time that the report of an end waits for the gate's confirmation. The gate is called again after that."""
 COMES_BACK_SECONDS = 120.0
-"""A place in line that an earlier life of the hub was to end comes back within this, or not at all."""
+"""After a restart of the hub, a start that waited in line is resumed within this time, or not at all. If its session
+had ended before, it is stopped then.
+"""
 
 
 class SessionEnder:
@@ -66,8 +72,8 @@ class SessionEnder:
 
     Args:
         app: the running JupyterHub.
-        log_event: writes a line of the audit log for people to read.
-        gate, service: `None` if it is not configured.
+        log_event: writes an event of the audit log to the hub's log.
+        gate, service: where ended sessions are reported; `None` if it is not configured.
     """
 
     def __init__(
@@ -86,7 +92,7 @@ class SessionEnder:
         self._running: set[asyncio.Future[Any]] = set()
         self._untold = True
         self._judged: dict[int, frozenset[tuple[str, datetime | None]]] = {}
-        """User id -> the runs of servers that the person had when the right was lost."""
+        """User id -> the runs of servers (name and start) that the person had when the right to sign in was lost."""
 
     def end(
         self,
@@ -102,9 +108,9 @@ class SessionEnder:
         servers have answered.
 
         Args:
-            by: the administrator who ended them; "" if nobody has to be named.
+            by: the administrator who ended them; "" if they ended for another cause.
             lost_right: the person may not sign in any more.
-            account_unknown: it is unknown whether the provider still has the person.
+            account_unknown: it is unknown whether the provider still has the person's account.
         """
         began, now = time.monotonic(), self._now()
         user, living = self._user(user_id), self._registry.of_user(user_id)
@@ -155,8 +161,8 @@ class SessionEnder:
         return self._later(_with_answers(report, asked, known, began))
 
     def note_known(self, user_id: int, why: str) -> None:
-        """Note that the provider still has this person's account, so that the person's servers are treated as
-        before.
+        """Record that the provider still has this person's account, so that the person's servers do not have to stop
+        for that reason. Does nothing if this was not in doubt.
         """
         if user_id not in self._registry.unknown:
             return
@@ -170,7 +176,7 @@ class SessionEnder:
         self.report_to_service()
 
     def forget_unknown(self) -> None:
-        """Forget accounts in doubt that the hub does not have any more."""
+        """Forget users whose account at the provider was in doubt and whom the hub has deleted since."""
         known = {user_id for (user_id,) in self._app.db.query(orm.User.id)}
         gone = self._registry.unknown.keys() - known
         if gone:
@@ -182,12 +188,16 @@ class SessionEnder:
             self.report_to_service()
 
     def report_to_service(self) -> None:
-        """Report the users without a session to the GPU service, now and every minute until it has the report."""
+        """Report to the GPU service the users whose account is in doubt, now and every minute until the service has the
+        report.
+        """
         self._untold = True
         self._later(self._report_to_service())
 
     def report_to_service_again(self) -> None:
-        """Repeat the report: the service may have restarted, or have been away."""
+        """Repeat the report of users whose account is in doubt, because the GPU service may have restarted or been
+        away.
+        """
         self._later(self._report_to_service())
 
     async def _report_to_service(self) -> None:
@@ -210,9 +220,13 @@ class SessionEnder:
     def _order_stops(
         self, user_id: int, user: Any, plan: EndPlan, facts: Sequence[ServerFact], cause: EndCause
     ) -> tuple[list[PendingStop], list[PendingStop]]:
-        """Return the orders for the servers of a plan, and those of them that are written now.
+        """Write the orders to stop servers of a plan.
 
-        The first order for a run stands, because its user has seen its time, unless a later order comes sooner.
+        An earlier order for the same run of a server stays, because the user has seen its time, unless the new one is
+        due sooner.
+
+        Returns:
+            The orders that are in force for these servers, and those of them that are new.
         """
         store = self._registry.store
         # a start that waits has no time by which it differs from the next one
@@ -228,7 +242,7 @@ class SessionEnder:
         return ordered, new
 
     def _follow(self, events: Sequence[SignOnEvent], stops: Sequence[PendingStop]) -> None:
-        """Log the written events and begin to stop the servers."""
+        """Do what follows the commit of an end: log the events, delete late tokens, and begin to stop the servers."""
         self._later(self._delete_late_tokens_soon())
         for event in events:
             self._log_event(event)
@@ -250,7 +264,9 @@ class SessionEnder:
         return None if self._gate is None else self._gate.report(EndedSessions(name, sessions))
 
     def _delete_tokens(self, user_id: int, user: Any, plan: EndPlan) -> tuple[int, int]:
-        """Delete tokens; return how many were deleted and how many are left, without the servers' own."""
+        """Delete the tokens and OAuth codes that end with the sessions. Return how many tokens were deleted and how
+        many are left, without the servers' own tokens.
+        """
         db = self._app.db
         ids = {each.hub_session for each in plan.sessions}
         servers_own = self._servers.own_tokens(user)
@@ -283,7 +299,7 @@ class SessionEnder:
             db.commit()
 
     async def _delete_late_tokens_soon(self) -> None:
-        """Delete tokens and codes of ended sessions again after a moment. A code that a request received meanwhile
+        """Delete tokens and codes of ended sessions again after some seconds. A code that a request received meanwhile
         would be valid for a minute and could become a token.
         """
         await asyncio.sleep(LATE_SECONDS)
@@ -299,8 +315,8 @@ class SessionEnder:
         return [user_id for user_id in self._registry.users() if user_id not in known]
 
     def is_settled(self, user: Any) -> bool:
-        """Whether all servers that this person has now were judged already when the person lost the right to sign
-        in.
+        """Return whether the loss of this person's right to sign in has been applied to all servers that the person has
+        now, so that nothing is left to do.
         """
         ordered = {(each.user_id, each.server) for each in self._registry.store.stops()}
         judged = self._judged.get(user.id, frozenset())
@@ -310,7 +326,7 @@ class SessionEnder:
         return frozenset((each.name, _started(user, each.name)) for each in self._servers.facts(user))
 
     def resume(self) -> None:
-        """Continue the stops and notifications of an earlier process of the hub."""
+        """Continue the stops and reports that an earlier process of the hub did not finish."""
         for stop in self._registry.store.stops():
             self._later(self._stop(stop) if stop.started is not None else self._stop_what_comes_back(stop))
         for user_id in self._registry.ended_before_start():
@@ -396,7 +412,9 @@ class SessionEnder:
             await asyncio.sleep(min(rest, pause))
 
     def _moved(self, stop: PendingStop, at: datetime) -> PendingStop:
-        """Return the order with a later time, because the service was away. An order written meanwhile stays."""
+        """Return the order with a later time, which the GPU service has set because it was away, and write it. It is
+        not written if the stored order was changed meanwhile.
+        """
         moved = replace(stop, at=at)
         with self._registry.store.transaction():
             if stop in self._registry.store.stops():
@@ -407,7 +425,7 @@ class SessionEnder:
         return await self._servers.hand_over(spawner, stop.at - self._now(), stop.cause)
 
     def _spawner(self, stop: PendingStop) -> Any:
-        """Return the spawner that is to be stopped; `None` if that run of the server is over."""
+        """Return the spawner whose run has to be stopped; `None` if that run of the server is over."""
         user = self._user(stop.user_id)
         if user is None or stop.server not in user.orm_spawners:
             return None
@@ -422,7 +440,9 @@ class SessionEnder:
             self._app.db.rollback()
 
     async def _stop_what_comes_back(self, stop: PendingStop) -> None:
-        """Stop a start that waits in line: its place outlives a killed hub, and the server is started again."""
+        """Stop a start that waited in line when the hub was killed: its place in the line remains, so the hub's next
+        process resumes the start.
+        """
         until = time.monotonic() + COMES_BACK_SECONDS
         while time.monotonic() < until:
             user = self._user(stop.user_id)
@@ -432,7 +452,9 @@ class SessionEnder:
         await self._stop(stop)
 
     async def _ask_what_comes_back(self, user_id: int) -> None:
-        """Ask servers again after a restart of the hub, once the hub has checked which of them still run."""
+        """Order a user's servers to check again after a restart of the hub, once the hub has found out which of them
+        still run.
+        """
         until = time.monotonic() + COMES_BACK_SECONDS
         while self._servers.are_checked(self._user(user_id)) and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(1)
@@ -444,14 +466,18 @@ class SessionEnder:
             self._roll_back()
 
     async def _ask_servers(self, user: Any) -> tuple[str, ...]:
-        """Return which servers have asked the hub again. Servers without an answer are asked again later."""
+        """Order a user's servers to check again, and return the names of those that did. Servers without an answer are
+        ordered again later.
+        """
         asked = await self._servers.ask_again(user)
         if asked.silent:
             self._later(self._ask_once_more(user.id, asked.silent))
         return asked.done
 
     async def _ask_once_more(self, user_id: int, silent: Collection[str]) -> None:
-        """Ask busy servers again: one that never answers would keep its open WebSockets."""
+        """Order servers that gave no answer to check again, several times: a server that never checks would keep its
+        open WebSockets.
+        """
         for pause in REPORTED_AGAIN_SECONDS:
             await asyncio.sleep(pause)
             try:
@@ -479,7 +505,7 @@ class SessionEnder:
 async def _with_answers(
     report: EndReport, asked: asyncio.Future[tuple[str, ...]] | None, known: asyncio.Future[bool] | None, began: float
 ) -> EndReport:
-    """Complete the report with the answers of servers and gate."""
+    """Return the report, completed with the answers of servers and gate."""
     servers = () if asked is None else await asked
     if known is not None:
         await asyncio.wait([known], timeout=GATE_SECONDS)
@@ -497,7 +523,9 @@ def _events(
     now: datetime,
     began: float,
 ) -> list[SignOnEvent]:
-    """Return an event for each session, or one event without a session. Only the first has the counts."""
+    """Return one event of the audit log for each ended session, or one event if no session ended. Only the first event
+    has the counts of tokens and servers, so that sums are right.
+    """
     return [
         SignOnEvent(
             time=now,
@@ -517,7 +545,7 @@ def _events(
 def _report(
     ended: Sequence[SignOnSession], tokens: int, tokens_kept: int, stops: Sequence[PendingStop], plan: EndPlan
 ) -> EndReport:
-    """Return the report as far as it is known before the servers have been asked."""
+    """Return the report of an end without the answers of servers and gate, which follow."""
     return EndReport(
         sessions=tuple(each.id for each in ended),
         tokens=tokens,

@@ -1,6 +1,7 @@
-"""Checks of a configuration with sign-on: errors that prevent the hub's start, and remarks. They change nothing.
+"""Checks of a configuration with sign-on: errors that prevent the hub's start, and remarks for the administrator. They
+change nothing.
 
-Values of a wrong type are found by the authenticator's class.
+Values of a wrong type are not checked here: the authenticator's class does that.
 """
 
 from __future__ import annotations
@@ -116,7 +117,9 @@ def _groups_that_nobody_gets(c: Any) -> Iterator[str]:
 
 
 def _claim_that_may_be_omitted(c: Any) -> Iterator[str]:
-    """Yield a remark if rights depend on groups and the admin has not chosen what a missing claim means."""
+    """Yield a remark if rights depend on groups and the admin has not decided what it means if the provider sends no
+    groups claim.
+    """
     names = [name for name in ("allowed_groups", "admin_groups") if provider_value(c, name)[1]]
     claim = provider_value(c, "groups_claim", "groups")[1]
     if not names or not _has_groups(c) or not claim or provider_value(c, "missing_groups")[1] is not None:
@@ -135,7 +138,9 @@ def _has_groups(c: Any) -> bool:
 
 
 def provider_value(c: Any, name: str, default: Any = None) -> tuple[str, Any]:
-    """Return the section that decides a setting of ours, and its value."""
+    """Return a setting of our authenticator, and the configuration section that sets it. If several sections set it,
+    the first of `SECTIONS` decides; if none does, the value is `default`.
+    """
     for section in SECTIONS:
         value = value_of(c, section, name)
         if value is not None:

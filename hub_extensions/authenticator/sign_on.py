@@ -97,7 +97,9 @@ class HubSignOn:
             self.ender.end(user.id, surplus, EndCause.NUMBER)
 
     async def admit(self, handler: Any, user: Any) -> bool:
-        """Return whether this browser has a living session of this user. Record the request as a use of the session."""
+        """Return whether this browser has a session of this user that has not ended. If so, the request counts as a use
+        of the session.
+        """
         session = self.session_of(handler)
         if session is None or session.user_id != user.id:
             return False
@@ -130,13 +132,15 @@ class HubSignOn:
         return user_id in self.registry.unknown
 
     def stops_of(self, user_id: int) -> list[PendingStop]:
-        """Return the servers of a user that are still to be stopped, the first one first."""
+        """Return the pending stops of a user's servers, the earliest first."""
         return [each for each in self.registry.store.stops() if each.user_id == user_id]
 
     # ---------------------------------------------------------------- audit log, admins, work of each minute
 
     def refused(self, cause: str = "") -> None:
-        """Record a refused sign-in. The name is not recorded: it may be a password in the wrong field."""
+        """Record a refused sign-in in the audit log. The name is not recorded, because it may be a password in the
+        wrong field.
+        """
         now = self.now()
         if len(self._refused) == MAX_REFUSED_PER_MINUTE and now - self._refused[0] < timedelta(minutes=1):
             return

@@ -1,3 +1,3 @@
-"""The gate: a process in front of apps without a login. It decides who may pass, and identifies the
+"""The gate: a process that a proxy asks whether a request may pass to an app without a login. It also identifies the
 caller to the app.
 """

@@ -1,4 +1,6 @@
-"""The gate's periodic audit: what it finds open is logged and counted in a metric."""
+"""The gate's periodic audit, which tries whether each app is closed to users without access. Apps that are open are
+logged and counted in a metric.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ class PeriodicAudit:
                 self.failures = None
 
     async def once(self) -> None:
-        """Run one audit. If it fails, nothing is known about the apps."""
+        """Run one audit. If it fails, the number of open apps is unknown (`None`)."""
         try:
             results = await self._audit()
         except Exception as problem:  # noqa: BLE001  # the next audit is tried in any case

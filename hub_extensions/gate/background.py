@@ -22,7 +22,12 @@ from hub_extensions.gate.portal import PortalParts, portal_routes
 
 @dataclass(frozen=True)
 class GateBackground:
-    """`portal` has the handlers of the front page, as tornado takes them. `work` runs until it is cancelled."""
+    """Everything that a gate needs beside its sessions and checks.
+
+    Attributes:
+        portal: the handlers of the front page, as tornado takes them.
+        work: coroutines, each of which runs until it is cancelled.
+    """
 
     portal: Sequence[Any]
     work: Sequence[Coroutine[Any, Any, None]]

@@ -1,4 +1,4 @@
-"""The gate's apps at run time: the catalogue's file is read again when it changes."""
+"""The gate's catalogue of apps at run time: its file is read again when it changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ CHECK_SECONDS = 5.0
 
 
 def check_for(settings: GateSettings, groups: Collection[str] | None = None, *hub_inside: str) -> Check:
-    """Return the check of a catalogue. `groups` are all that exist; `hub_inside` are further addresses of the hub."""
+    """Return the check of a catalogue with these settings.
+
+    Args:
+        groups: all groups that exist; `None` does not check groups.
+        hub_inside: further addresses of the hub, which no app may have.
+    """
     inside = tuple(f"{place.scheme}://{place.netloc}" for place in map(urlsplit, (settings.hub_api_url, *hub_inside)))
     return lambda apps: check_catalogue(
         apps, settings.hub_url, settings.url, groups, hub_inside=inside, subdomain_host=settings.subdomain_host
@@ -26,7 +31,9 @@ def check_for(settings: GateSettings, groups: Collection[str] | None = None, *hu
 
 
 async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue], None]) -> None:
-    """Call `use` with the apps of a changed file, until cancelled. `settings.catalogue` is in use at the start."""
+    """Call `use` with the apps each time the catalogue's file has changed, until cancelled. `settings.catalogue` has
+    the apps in force at the start.
+    """
     if not isinstance(settings.apps, str):
         return
     watched = await _watched(settings, settings.apps)
@@ -56,7 +63,9 @@ def _with_other_groups(at_start: AppCatalogue, now: AppCatalogue) -> list[str]:
 
 
 async def _watched(settings: GateSettings, file: str) -> WatchedCatalogue:
-    """Wait until the file can be used, unless the gate has earlier apps to start with."""
+    """Return the watched catalogue. If its file has errors and there are no apps from the hub's start, wait until the
+    file is valid.
+    """
     reported = ""
     while True:
         try:

@@ -56,15 +56,18 @@ SECURE_BROWSER, PLAIN_BROWSER = "__Host-gate-browser", "gate-browser-without-htt
 OWN_COOKIES = (SECURE_COOKIE, PLAIN_COOKIE, SECURE_BROWSER, PLAIN_BROWSER)
 START = "/_gate/start"
 UPGRADES = (UPGRADE, "Upgrade", "Sec-WebSocket-Key", "Sec-WebSocket-Version")
-"""A request with one of these headers opens a WebSocket."""
+"""Headers of a request that opens a WebSocket; one of them is enough."""
 _BEARER = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/=-]{1,512})")
 _Pairs = Sequence[tuple[str, str]]
 
 
 class SignedIdentity(NamedTuple):
-    """The identity headers of a user for an app, kept until they have to be signed again.
+    """The identity headers of a user for an app, cached until they have to be signed again.
 
-    `until` is a time of the monotonic clock. `keys` is `Gate.times_rotated` when they were signed.
+    Attributes:
+        until: time on the monotonic clock at which they have to be signed again.
+        keys: value of `Gate.times_rotated` when they were signed; if it has changed since, they are not used.
+        groups: the user's groups when they were signed; if these have changed, the headers are not used.
     """
 
     until: float
@@ -75,12 +78,12 @@ class SignedIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A check of a proxy.
+    """A request of a proxy that asks whether a browser's or program's request may pass to an app.
 
     Attributes:
-        app: `None` if the catalogue lacks the app.
+        app: the requested app; `None` if the catalogue lacks it.
         tail: rest of the path after the app's name.
-        is_use: the request counts as use of its session.
+        is_use: whether the request counts as a use of its session, so that the idle limit starts again.
         peer: address of the other end of the connection.
     """
 
@@ -93,7 +96,7 @@ class CheckedRequest:
 
     @property
     def facts(self) -> RequestFacts:
-        """Facts about the browser's request. If several methods are named, an unsafe one counts.
+        """Facts about the browser's request. If headers name several methods, one that may change something counts.
 
         Traefik removes ``Upgrade`` from its check, but other headers show that a WebSocket is opened.
         """
@@ -118,7 +121,13 @@ class CheckedRequest:
 
 
 class CheckAnswer(NamedTuple):
-    """The answer to a check. `identity` has the headers of a 200; `sign_in` is where to sign in, or ""."""
+    """The answer to a check of a proxy.
+
+    Attributes:
+        identity: headers for the app that identify the caller; empty if the request may not pass.
+        sign_in: address of the sign-in to which the browser is redirected; "" without a redirect.
+        wants_page: whether the request loads a page, so that a refusal is shown as a page.
+    """
 
     verdict: PassageVerdict
     app: App | None
@@ -128,14 +137,15 @@ class CheckAnswer(NamedTuple):
 
 
 class Gate:
-    """A gate.
+    """The state of a running gate, and its decisions about requests.
 
     Attributes:
         apps: the apps by name.
-        sessions, answers: the known sessions, and what the hub reported about tokens.
-        passages: how often each answer was given.
-        times_rotated: how often the keys have changed.
-        audits: the periodic audit; `None` if this gate makes none.
+        sessions: the sessions of browsers.
+        answers: what the hub reported about tokens.
+        passages: how often each decision was made, for the metrics.
+        times_rotated: how often the keys that sign assertions have changed.
+        audits: the periodic audit; `None` if this gate makes no audits.
     """
 
     def __init__(
@@ -169,15 +179,17 @@ class Gate:
         self._origins = {app.name: origin_of(app) for app in apps}
 
     def refresh_keys(self) -> None:
-        """Read the keys. If they have changed, assertions that were signed before are not used again."""
+        """Read the keys that sign assertions again. If they have changed, assertions that were signed before are not
+        used again.
+        """
         if self.signer.refresh():
             self.times_rotated += 1
 
     async def session_of(self, request: HTTPServerRequest) -> GateSession | None:
-        """Return the session of a browser that loads a page of the gate; `None` without a valid one.
+        """Return the session of a browser that loads a page of the gate itself; `None` without a valid session.
 
-        While the hub is away, the last known session is returned: `answers.away_since` is set then, and no app is open
-        to it.
+        While the hub is away, the last known session is returned: then `answers.away_since` is set, and `apps_open_to`
+        returns no app for it.
         """
         session = await self.sessions.find_anywhere(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
         if session is None or session.is_over:
@@ -195,17 +207,21 @@ class Gate:
         return tuple(app for app in self.apps.values() if grants_access(app, owner.scopes))
 
     def token_of(self, session: GateSession) -> str:
-        """Return the session's token, with which the hub is asked in the user's name. It must not be passed on."""
+        """Return the session's token, for requests to the hub in the user's name. It must not be passed on."""
         return session.known.token
 
     def session_now(self, request: CheckedRequest) -> GateSession | None:
-        """Return the session of a check; `None` for a program's token or an unknown cookie."""
+        """Return the session to which a check belongs, without asking the hub or the store; `None` for a program's
+        token or an unknown cookie.
+        """
         if _bearer(request.headers) is not None:
             return None
         return self.sessions.find(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
 
     def answer_now(self, request: CheckedRequest) -> CheckAnswer | None:
-        """Return the answer if it is known without asking the hub, otherwise `None`."""
+        """Return the answer to a check if it is known without asking the hub; otherwise `None`, and `answer` has to be
+        awaited.
+        """
         app = request.app
         if app is None:
             return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
@@ -223,7 +239,7 @@ class Gate:
         return None
 
     async def answer(self, request: CheckedRequest) -> CheckAnswer:
-        """Return the answer, and ask the hub for it if necessary."""
+        """Return the answer to a check. The hub is asked if the last answer about the token is too old."""
         app = request.app
         if app is None:
             return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
@@ -311,13 +327,13 @@ def _cookies_for(request: CheckedRequest) -> str:
 
 
 def session_limits(settings: GateSettings) -> SessionLimits:
-    """Return the limits of sessions."""
+    """Return the limits of sessions from the settings."""
     return SessionLimits(settings.idle, settings.lifetime)
 
 
 def _bearer(headers: HTTPHeaders) -> str | None:
-    """Return a program's token: "" if it is malformed, `None` if the request has another scheme, which belongs to the
-    app.
+    """Return the token of a program's request; "" if it is malformed, `None` without a bearer token: another scheme of
+    ``Authorization`` belongs to the app.
     """
     sent = headers.get("Authorization", "")
     if sent[:6].lower() != "bearer":

@@ -26,7 +26,9 @@ MAX_TOKENS = 4096
 MAX_UNKNOWN_CHECKS = 4
 """Number of simultaneous requests about unknown tokens, so that a flood of invented tokens does not occupy the hub."""
 MAX_UNKNOWN_WAITING = 512
-"""Number of unknown tokens that may wait or be checked; the newest of the largest group leaves for a further one."""
+"""Number of unknown tokens that may wait for a check or be checked. If there is one more, the newest token of the
+largest group (address and token prefix) is refused.
+"""
 MAX_INVALID_TOKENS = 512
 """Number of invalid tokens that are cached. They have their own cache, so that a flood evicts no valid token."""
 
@@ -35,8 +37,11 @@ class KnownToken:
     """A token, and the hub's last answer about it.
 
     Attributes:
-        owner: `None` if the hub was not asked yet, or the token is invalid (`is_void`).
-        asked_at, failed_at: times of the monotonic clock.
+        owner: the owner as last reported; `None` if the hub was not asked yet, or the token is invalid (`is_void`).
+        asked_at, failed_at: when the request for the last answer was sent, and when the hub last did not answer, on the
+            monotonic clock.
+        asking: the request in progress; `None` without one.
+        times_ended: how often `forget` was called; an answer to a request from before the last call is not used.
         identities: app -> identity headers of the owner.
     """
 
@@ -53,11 +58,13 @@ class KnownToken:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the hub did not answer the last request about it."""
+        """Whether the hub did not answer the last request about this token."""
         return self.failed_at != float("-inf")
 
     def forget(self) -> None:
-        """Invalidate the last answer, and the one of a request in progress."""
+        """Invalidate the last answer, and the answer to a request in progress, because a sign-out may have made them
+        wrong.
+        """
         self.asked_at = self.failed_at = float("-inf")
         self.times_ended += 1
 
@@ -80,11 +87,13 @@ class HubAnswers:
         self.calls = 0
 
     def is_fresh(self, known: KnownToken) -> bool:
-        """Return whether the answer may still be used."""
+        """Return whether the last answer is recent enough to be used. That a token is invalid stays true."""
         return known.is_void or time.monotonic() - known.asked_at < self._seconds
 
     async def refresh(self, known: KnownToken) -> bool:
-        """Ask the hub, unless the answer is fresh or a request is in progress. Return False if the hub is away."""
+        """Make sure that the answer about a token is recent: ask the hub, or wait for the request in progress. Return
+        False if the hub is away.
+        """
         if self.is_fresh(known):
             return True
         if time.monotonic() - known.failed_at < AWAY_SECONDS:
@@ -95,9 +104,10 @@ class HubAnswers:
         return not known.has_failed
 
     async def check_token(self, token: str, address: str = "") -> KnownToken | None:
-        """Return what is known of a program's token; `has_failed` is True if the hub is away.
+        """Return a recent answer about a program's token; its `has_failed` is True if the hub is away.
 
-        A token that was valid before does not wait for others. Unknown tokens take turns by address and prefix.
+        A token that was valid before does not wait for other tokens. Unknown tokens take turns by address and token
+        prefix.
 
         Args:
             address: address of the client.
@@ -126,7 +136,9 @@ class HubAnswers:
             self._pass_turn()
 
     async def _wait_for_turn(self, address: str, token: str) -> bool:
-        """Wait for the turn of an unknown token. Return False if it has to leave. `_pass_turn` ends the turn."""
+        """Wait until an unknown token may be checked. Return False if it is refused, because too many wait. After True,
+        `_pass_turn` has to be called.
+        """
         is_full = self._asked_now + len(self._queue) >= MAX_UNKNOWN_WAITING
         if self._asked_now < MAX_UNKNOWN_CHECKS and not is_full:
             self._asked_now += 1
@@ -144,7 +156,7 @@ class HubAnswers:
             raise
 
     def _pass_turn(self) -> None:
-        """Give the turn to the next request that still waits."""
+        """End a check of an unknown token, and let the next waiting one start."""
         while (waiter := self._queue.take()) is not None:
             if not waiter.done():
                 waiter.set_result(True)
@@ -152,7 +164,7 @@ class HubAnswers:
         self._asked_now -= 1
 
     async def _asked(self, digest: bytes, known: KnownToken) -> KnownToken:
-        """Refresh a token, and keep it as the last used in the cache of valid or invalid tokens."""
+        """Refresh a token, and move it to the end of the cache of valid or of invalid tokens, as the last used."""
         await self.refresh(known)
         mine, other, most = self._tokens, self._invalid, MAX_TOKENS
         if known.owner is None:
@@ -188,7 +200,7 @@ class HubAnswers:
 
 
 def _put(tokens: dict[bytes, KnownToken], digest: bytes, known: KnownToken, most: int) -> None:
-    """Append an entry, and remove the oldest without a request in progress if there are too many."""
+    """Append an entry to a cache. If it has `most` entries, remove the oldest for which no request is in progress."""
     tokens.pop(digest, None)
     if len(tokens) >= most:
         oldest = next((each for each, waiting in tokens.items() if waiting.asking is None), None)

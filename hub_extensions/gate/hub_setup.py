@@ -1,4 +1,5 @@
-"""The changes of ``configure(c)`` for the gate: its service, the apps' services, and the roles that open the apps.
+"""Adds the gate to the hub's configuration, as a part of ``configure(c)``: its service, the apps' services, and the
+roles that give access to the apps.
 
 Nothing that an admin has set is overwritten.
 """
@@ -34,9 +35,11 @@ SERVICE = "gate"
 COMMAND = ["-m", "hub_extensions.gate"]
 """Arguments of the interpreter that start the gate."""
 SCOPES = ("access:services", "read:servers!user")
-"""Largest scopes of the gate's tokens: open what the signed-in user may open, and see this user's servers."""
+"""The most that a token of the gate may have: access to the apps to which the signed-in user has access, and reading
+this user's servers.
+"""
 GATE_SCOPE = f"access:services!service={SERVICE}"
-"""Scope with which the hub lets a user sign in at the gate. It opens no app."""
+"""Scope with which the hub lets a user sign in at the gate. It gives access to no app."""
 HUB_COOKIE_DAYS = 14.0
 """Default of ``c.JupyterHub.cookie_max_age_days``."""
 
@@ -135,8 +138,8 @@ def _public_hub(c: Any, base_url: str) -> str:
 
 
 def _check_addresses(c: Any, config: GateConfig, hub_url: str) -> None:
-    """Refuse addresses of proxies that are none, and for the apps the hub's host and hosts below its subdomain host:
-    cookies would be shared between hub, servers and apps.
+    """Raise an error for invalid addresses of proxies, and if the apps have the hub's host or a host below its
+    subdomain host: then hub, servers and apps would share cookies.
     """
     for each in config.trusted_proxies:
         try:
@@ -181,7 +184,9 @@ def _is_any(host: str) -> bool:
 
 
 def _limited(c: Any, config: GateConfig, sign_on: SignOnConfig, notes: list[str]) -> GateConfig:
-    """Return the settings with limits that are not longer than the hub's own."""
+    """Return the settings with session limits that are not longer than the hub's own, and note each limit that was
+    shortened.
+    """
     days = float(value_of(c, "JupyterHub", "cookie_max_age_days", HUB_COOKIE_DAYS))
     token = value_of(c, "JupyterHub", "oauth_token_expires_in")
     longest = [timedelta(days=days), *([timedelta(seconds=float(token))] if token else [])]
@@ -262,7 +267,9 @@ def _inner_hub(c: Any, base_url: str) -> str:
 
 
 def _apps(c: Any, settings: GateSettings, context: GateContext, *, may_write: bool) -> tuple[AppCatalogue, list[str]]:
-    """Return the apps and the warnings about them. If the file has errors, the apps of the last start stay."""
+    """Return the apps and the warnings about them. If the catalogue has errors, the apps from the hub's last start are
+    returned.
+    """
     source = settings.apps
     if isinstance(source, str) and not may_write and not Path(source).exists():
         return (), []
@@ -341,8 +348,8 @@ def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: l
 
 
 def _add_roles(c: Any, apps: AppCatalogue, notes: list[str]) -> None:
-    """Let users sign in at the gate, and add a role for each app with exactly its groups, so that the hub revokes the
-    right of a group that was removed.
+    """Add a role with which users may sign in at the gate, and a role for each app with exactly its groups, so that the
+    hub withdraws the access of a group that was removed from an app.
     """
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     by_name = {str(role.get("name")): role for role in roles}

@@ -1,6 +1,7 @@
-"""Follows what other gates with the same database do: sessions that they ended, and keys that they made.
+"""Follows what other gates do that share the database: sessions that they end, and keys that they create.
 
-One of the gates makes the audits. Each gate itself asks the hub, checks the health of apps, and limits strangers.
+One of the gates runs the audits. All other work (asking the hub, health checks of apps, limits for strangers) each gate
+does itself.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ AGAIN_SECONDS = 0.5
 
 
 async def follow_others(gate: Gate) -> None:
-    """Follow the other gates until cancelled. Without a connection, ended sessions are noticed when the hub is asked
-    again.
+    """Apply what other gates do, until cancelled. While there is no connection to the database, ended sessions are
+    noticed when the hub is next asked about their tokens.
     """
     loop, news = asyncio.get_running_loop(), NewsFromOthers(gate.settings.store_url)
     thread, is_lost = ThreadPoolExecutor(1, "gate-news"), False
@@ -46,7 +47,7 @@ async def follow_others(gate: Gate) -> None:
 
 
 async def apply_news(gate: Gate, news: News) -> None:
-    """Apply what another gate did."""
+    """Apply what another gate has changed: ended sessions, signed-out users, and keys."""
     if news.user:
         gate.answers.invalidate_user(news.user)
     gate.sessions.note_ended(news.ended)

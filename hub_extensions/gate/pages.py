@@ -43,7 +43,7 @@ class PageFacts:
 
     Attributes:
         app: the app's title; "" if the page is not about an app.
-        contact: whom to ask for access.
+        contact: whom to ask for access; "" if unknown.
         since: when the hub stopped answering; `None` if it answers.
         front: address of the front page; "" shows no link.
     """
@@ -77,7 +77,7 @@ def page(reason: str, facts: PageFacts, t: Catalogue) -> bytes:
 
 
 def message(reason: str, status: int, since: datetime | None = None) -> bytes:
-    """Return the content of a refusal page as JSON, for a program."""
+    """Return a refusal as JSON, for a program. `since` is when the hub stopped answering; `None` if it answers."""
     found: dict[str, object] = {
         "status": status,
         "reason": reason,

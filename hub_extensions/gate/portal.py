@@ -1,7 +1,7 @@
-"""The front page of the apps' host: the reader's apps, servers, tickets and waits, and *Sign out*.
+"""The front page of the apps' host: the user's apps, servers and places in line, and a button *Sign out*.
 
-It is rendered on the server and works without scripts. A reader who is not signed in is redirected to the sign-in. The
-gate is the application's setting ``gate``. ``core/sign_on/portal.py`` decides what is shown.
+It is rendered on the server and works without scripts. A browser without a session is redirected to the sign-in. The
+`Gate` is in the application's setting ``gate``. ``core/sign_on/portal.py`` decides what is shown.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SIGN_OUT = "/_gate/sign-out"
 
 @dataclass(frozen=True)
 class PortalParts:
-    """Parts that the page needs.
+    """What the front page needs.
 
     Attributes:
         health: the health of the apps.
-        sources: hub and GPU service.
+        sources: where the user's servers and tickets (places in the line) are fetched: hub and GPU service.
         hub_url: public address of the hub, ending in ``/hub/``.
-        has_sessions: the hub has a page *my sessions* (c.SignOn).
+        has_sessions: the hub has a page *my sessions*, because ``c.SignOn`` is configured.
     """
 
     health: HealthWatch
@@ -121,7 +121,7 @@ def health_text(health: AppHealth, now: datetime, t: Catalogue) -> tuple[str, st
 
 
 def remaining_text(ends: datetime, now: datetime, t: Catalogue) -> str:
-    """Return how long a server keeps running. A time of day would require the reader's time zone."""
+    """Return the text that shows how long a server keeps running. A time of day would require the user's time zone."""
     return t("stops in %1", wording.about(max(0.0, (ends - now).total_seconds()), t))
 
 
@@ -130,7 +130,7 @@ def _style() -> str:
 
 
 def _policy() -> str:
-    """Return the policy with the hash of the page's style, which is inline to save a request.
+    """Return the Content-Security-Policy, with the hash of the page's style, which is inline to save a request.
 
     It does not restrict forms, because browsers apply ``form-action`` to redirects too, and *Sign out* redirects to the
     hub and on to its provider.

@@ -28,7 +28,7 @@ log = logging.getLogger("hub_extensions.gate")
 
 RELAY_PATH = "/_gate/relay/"
 POLL_SECONDS = 0.5
-"""Interval at which the relay looks whether the session is over. This asks nobody."""
+"""Interval at which the relay checks in memory whether the session is over."""
 CONNECT_SECONDS = 10.0
 LARGEST_MESSAGE = 64 * 1024 * 1024
 SESSION_OVER = 4401
@@ -57,7 +57,7 @@ class RelaySocket(WebSocketHandler):
             self.set_header(name, value)
 
     def check_origin(self, origin: str) -> bool:
-        """Accept any origin, because the gate has checked it with the request."""
+        """Accept any origin here, because the gate has already checked the origin with the request."""
         return True
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
@@ -110,8 +110,8 @@ class RelaySocket(WebSocketHandler):
 
     @property
     def _tail(self) -> str:
-        """Path and query for the app, which some proxies append to the app's name instead of sending a header; "" if
-        missing.
+        """Path and query for the app, which some proxies append to the app's name instead of sending them in a header;
+        "" if missing.
         """
         _, slash, rest = str(self.request.uri).removeprefix(RELAY_PATH).partition("/")
         return slash + rest
@@ -148,7 +148,9 @@ class RelaySocket(WebSocketHandler):
         self.close(code if code not in (None, 1005, 1006, 1015) else None, self._app_side.close_reason)
 
     async def _until_over(self) -> None:
-        """Close the WebSocket when its session ends, or when a fresh answer of the hub lacks the right."""
+        """Close the WebSocket when its session ends, or when a recent answer of the hub shows that the user has no
+        access any more.
+        """
         session, rest = self.gate.session_now(self._asked), 0.0
         while True:
             if rest <= 0 or (session is not None and session.is_over):

@@ -55,7 +55,7 @@ def routes_of(gate: Gate) -> Sequence[Any]:
 
 
 class GatePage(RequestHandler):
-    """Base class of the gate's pages."""
+    """Base class of the gate's pages and routes: their headers, refusals and cookies."""
 
     def initialize(self, gate: Gate, signatures: Signatures | None = None) -> None:
         self.gate, self.signatures = gate, signatures
@@ -92,7 +92,9 @@ class GatePage(RequestHandler):
 
     @property
     def origin(self) -> str:
-        """Origin of the host that the proxy names, if it is the host of an app; otherwise the apps' host."""
+        """Origin (scheme and host) of the host that the proxy names, if it is the host of an app; otherwise of the
+        apps' common host.
+        """
         scheme = urlsplit(self.gate.settings.origin).scheme
         named = f"{scheme}://{self.request.host}".lower()
         ours = {origin_of(app) for app in self.gate.apps.values()}
@@ -100,7 +102,9 @@ class GatePage(RequestHandler):
 
     @property
     def network(self) -> str:
-        """The browser's network for the log, instead of the address of a person."""
+        """The network of the browser's address. The log has it instead of the address, which would identify a
+        person.
+        """
         forwarded = ",".join(self.request.headers.get_list("X-Forwarded-For"))
         found = address_of_browser(self.request.remote_ip or "", forwarded, self.gate.settings.trusted_proxies)
         return short_address(found) or "an unknown address"
@@ -176,7 +180,7 @@ class SignOutPage(GatePage):
     """Ends the session at the gate, then redirects to the hub's sign-out, which ends everything else."""
 
     async def post(self) -> None:
-        """Accept requests of our own pages only."""
+        """Sign out. Requests from pages of other origins are refused."""
         if self.facts.is_cross_origin(self.origin):
             self.refuse("foreign-origin", 403)
             return
@@ -240,9 +244,9 @@ class EndedRoute(SignedRoute):
 
 
 class AuditRoute(SignedRoute):
-    """Gives an account of the audit a session, as if it had signed in: ``{"token": TOKEN, "expired": false}``.
+    """Creates a session for an account of the audit, as if it had signed in: ``{"token": TOKEN, "expired": false}``.
 
-    Tokens of other users are refused. With `expired` the session is already over.
+    Tokens of other users are refused. With `expired` the session has already passed its limits.
     """
 
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
@@ -260,7 +264,9 @@ class AwayPage(GatePage):
     """For proxies: the page for an app that does not answer."""
 
     def get(self, name: str) -> None:
-        """Answer any method. Only a proxy learns the app's title."""
+        """Answer a request with any method. Only a proxy is shown the app's title, because strangers must not learn
+        which apps exist.
+        """
         app = self.gate.apps.get(name) if self.gate.is_from_proxy(self.request.headers) else None
         self.refuse("app-away", 502, app.title if app is not None else "")
 

@@ -84,7 +84,9 @@ def log_end(task: asyncio.Future[None]) -> None:
 
 
 async def tidy(gate: Gate) -> None:
-    """Do the work of each minute. If the database is away, the gate keeps answering."""
+    """Do the work of each minute: write times of use, end sessions that have passed a limit, and read the keys again.
+    If the database is away, the gate keeps answering.
+    """
     try:
         await gate.sessions.tidy()
         await asyncio.to_thread(gate.refresh_keys)
@@ -109,7 +111,12 @@ async def _sockets(settings: GateSettings, stopping: asyncio.Event, parent: int 
 
 
 async def _wait(seconds: float, stopping: asyncio.Event, parent: int | None) -> bool:
-    """Wait. Return False if the time has passed, True if the gate has to stop."""
+    """Wait, and return True if the gate has to stop, False after `seconds`.
+
+    Args:
+        stopping: set when a signal has requested a stop.
+        parent: the gate also has to stop when the process with this id has ended; `None` to watch none.
+    """
     rest = seconds
     while rest > 0 and not stopping.is_set():
         if parent is not None and os.getppid() != parent:

@@ -35,14 +35,14 @@ from hub_extensions.gate.routes import routes_of
 log = logging.getLogger("hub_extensions.gate")
 
 ANSWER_PATH = "/_gate/answer/"
-"""As `CHECK_PATH`, for proxies that pass the complete answer to the browser."""
+"""Path of checks like `CHECK_PATH`, for proxies that pass the gate's complete answer to the browser."""
 LARGEST_HEADERS = 32 * 1024
 LARGEST_BODY = 64 * 1024
 IDLE_SECONDS = 120.0
 
 
 def make_server(gate: Gate, portal: Sequence[Any] = ()) -> HTTPServer:
-    """Return a server without sockets. `portal` has the handlers of the front page."""
+    """Return a server that does not listen yet. `portal` has the handlers of the front page; () without one."""
     routes = Application(
         [*portal, *routes_of(gate)],
         log_function=lambda handler: None,

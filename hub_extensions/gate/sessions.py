@@ -40,12 +40,13 @@ class GateSession:
 
     Attributes:
         id: hash of its cookie.
-        user: its user.
-        hub_session: the hub's session that it was created from.
+        user: name of the user.
+        hub_session: the hub's session from which it was created.
         known: its token, and the hub's last answer about it.
         sealed: the token, encrypted with the cookie.
-        rounds: app -> its last silent sign-in.
-        answered: value of `known.times_ended` when the hub answered for the page that is open; `None` if it did not.
+        rounds: app -> the last silent sign-in for it; `None` without any.
+        answered: value of `known.times_ended` when the hub answered for the page of the gate that is being loaded;
+            `None` if it did not answer. If `known.times_ended` has changed since, that answer must not be used.
         is_over: it has ended; requests that hold a reference to it must not use it.
     """
 
@@ -64,7 +65,7 @@ class GateSession:
         self.is_over = False
 
     def used(self, when: datetime) -> None:
-        """Record a use at another gate."""
+        """Record that the session was used at another gate at this time."""
         if when > self.last_use:
             self.last_use = self.noted_use = when
 
@@ -94,7 +95,7 @@ def cookie_in(headers: Iterable[str], name: str) -> str:
 
 
 class GateSessions:
-    """All sessions. Reads use the memory; a change is in the store when its method returns."""
+    """All sessions of the gate. Reading uses the memory; a change is in the store when its method returns."""
 
     def __init__(self, store: GateStore, limits: SessionLimits, now: Callable[[], datetime]) -> None:
         self._store, self._limits, self._now = store, limits, now
@@ -112,7 +113,9 @@ class GateSessions:
         return self._store.is_shared
 
     def find(self, cookie: str) -> GateSession | None:
-        """Return the session of this cookie, if this gate knows it."""
+        """Return the session of this cookie; `None` if this gate does not know it. A session that has passed a limit is
+        returned with `is_over`.
+        """
         session = self._all.get(hash_of_secret(cookie)) if cookie else None
         if session is None or session.id in self._to_remove or not session.open_with(cookie):
             return None
@@ -121,7 +124,9 @@ class GateSessions:
         return session
 
     async def find_anywhere(self, cookie: str) -> GateSession | None:
-        """Return the session of this cookie, even if another gate with the same store created it."""
+        """Return the session of this cookie; a session that this gate does not know is looked up in the shared
+        store.
+        """
         session = self.find(cookie)
         if not cookie or not self._store.is_shared or (session is not None and not session.is_over):
             return session
@@ -146,11 +151,14 @@ class GateSessions:
         *,
         expired: bool = False,
     ) -> tuple[str, GateSession]:
-        """Create a session and return its cookie. The browser's previous session ends.
+        """Create a session, and return it with its cookie. The browser's previous session ends.
 
         Args:
-            rounds: silent sign-ins that were just made.
-            expired: let the session begin so long ago that its lifetime is over.
+            owner: name of the user.
+            hub_session: the hub's session from which it is created.
+            before: the browser's previous session; `None` without one.
+            rounds: silent sign-ins that were just made, by app.
+            expired: date the session back so that it has already passed its lifetime, for the audit.
         """
         cookie, now = secrets.token_urlsafe(32), self._now()
         begun = now - self._limits.lifetime if expired else now
@@ -173,8 +181,12 @@ class GateSessions:
         return await self._end(set(sessions))
 
     async def end_of(self, user: str, hub_sessions: Collection[str] | None, *more: GateSession) -> int:
-        """End a user's sessions that were created from these sessions of the hub, at any gate. `None` ends all of the
-        user.
+        """End sessions of a user, at any gate that shares the store. Return how many.
+
+        Args:
+            hub_sessions: end only sessions that were created from these sessions of the hub; `None` for all of the
+                user.
+            more: sessions to end in addition.
         """
         return await self._end({*self.of(user, hub_sessions), *more}, user, hub_sessions)
 
@@ -190,7 +202,7 @@ class GateSessions:
         return len(ids)
 
     def note_ended(self, ended: Collection[str]) -> None:
-        """Apply that another gate has ended these sessions."""
+        """Remove these sessions from memory, because another gate has ended them."""
         self._remote_ends += 1
         for id in ended:
             if id in self._all:
@@ -207,7 +219,7 @@ class GateSessions:
         ]
 
     async def tidy(self) -> None:
-        """Write the times of last use, and end sessions that have passed a limit."""
+        """Write the times of last use, and end sessions that have passed a limit. Called every minute."""
         used = {each: each.last_use for each in self._all.values() if each.last_use != each.noted_use}
         await self._in_store(self._store.note_uses, {each.id: when for each, when in used.items()})
         for each, when in used.items():
@@ -240,11 +252,11 @@ class GateSessions:
             self._starts -= 1
 
     async def find_sign_in(self, state: str) -> StoredSignIn | None:
-        """Return the sign-in with this hash of its state."""
+        """Return the pending sign-in with this hash of its state; `None` if there is none."""
         return await self._in_store(self._store.find, state)
 
     async def finish_sign_in(self, state: str) -> bool:
-        """Mark a sign-in as finished. Return False if it was finished before."""
+        """Remove a pending sign-in, whose browser came back. Return False if this was done before."""
         return await self._in_store(self._store.finish, state)
 
     def close(self) -> None:

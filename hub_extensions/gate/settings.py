@@ -64,8 +64,8 @@ class GateSettings(GateConfig):
 
     @property
     def shared_life(self) -> str:
-        """Identity for which reports are signed if several gates share a database, so that each of them accepts a
-        report.
+        """The identity (`Signatures.life`) that all gates with one database use, so that each of them accepts a report
+        that the hub has signed for another one.
         """
         return hashlib.sha256(f"the gates of {self.origin}".encode()).hexdigest()[:16]
 

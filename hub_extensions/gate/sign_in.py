@@ -60,16 +60,17 @@ class SignedIn:
 
 
 class SignIns:
-    """The sign-ins of a gate."""
+    """The sign-ins of browsers at a gate, from the redirect to the hub to the session."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
     async def begin(self, app_name: str, wanted: str, browser: str) -> str:
-        """Return the address of the hub's sign-in.
+        """Begin a sign-in, and return the address of the hub to which the browser is sent.
 
         Args:
-            app_name: "" for the front page; an unknown app leads there as well.
+            app_name: the app to return to; "" for the front page. An unknown app leads to the front page too.
+            wanted: path and query in the app to return to.
             browser: the browser's cookie for sign-ins.
         """
         app = self._gate.apps.get(app_name)
@@ -86,7 +87,13 @@ class SignIns:
         return self._gate.hub.authorize_url(state, verifier_of(state, browser))
 
     async def finish(self, code: str, state: str, browser: str, origin: str, before: GateSession | None) -> SignedIn:
-        """Complete a sign-in at `origin`. `before` is the browser's current session. Raises SignInFailed."""
+        """Complete a sign-in when the browser returns from the hub. Raises SignInFailed.
+
+        Args:
+            browser: the browser's cookie for sign-ins.
+            origin: the origin at which the browser returned.
+            before: the browser's session until now; `None` without one.
+        """
         kept = await self._gate.sessions.find_sign_in(hash_of_secret(state))
         if kept is None or not 0 < len(code) <= MAX_CODE_LENGTH or self._gate.now() - kept.begun >= MAX_SIGN_IN:
             raise SignInFailed("sign-in-over", 400)

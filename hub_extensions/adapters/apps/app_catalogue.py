@@ -28,7 +28,9 @@ MAX_APPS = 500
 KEYS = tuple(each.name for each in fields(App) if each.name != "name")
 
 Check = Callable[[AppCatalogue], Sequence[AppProblem]]
-"""Returns the problems of apps whose entries are well-formed."""
+"""Function that returns further problems of apps whose entries are well-formed, such as an address that another app
+has.
+"""
 
 
 class CatalogueError(Exception):
@@ -40,18 +42,22 @@ class CatalogueError(Exception):
 
 
 class WatchedCatalogue:
-    """A catalogue that is read again when its file changes.
+    """A catalogue of apps that is read again when its file changes.
 
     Attributes:
         apps: the apps in force.
-        warnings: their problems that are not errors.
+        warnings: problems of these apps that do not prevent their use.
         problem: why the current file is not in force; "" if it is.
     """
 
     def __init__(
         self, source: Mapping[str, Any] | str, check: Check = lambda apps: (), before: AppCatalogue = ()
     ) -> None:
-        """Read `source`, which is ``c.SignOnGate.apps``.
+        """Read `source`, which is ``c.SignOnGate.apps``: the apps as a dict, or the path of a YAML file.
+
+        Args:
+            check: finds further problems of apps whose entries are well-formed.
+            before: the apps that stay in force if the catalogue has errors.
 
         Raises:
             CatalogueError: the catalogue has errors, and `before` is empty.
@@ -87,7 +93,7 @@ class WatchedCatalogue:
 
 
 def checked_catalogue(source: Mapping[str, Any] | str, check: Check) -> tuple[AppCatalogue, tuple[AppProblem, ...]]:
-    """Return the apps and their warnings. Raises CatalogueError."""
+    """Return the apps of a valid catalogue, and warnings about them. Raises CatalogueError if it has errors."""
     apps, lines = _read(source)
     found = [replace(each, line=each.line or find_line((each.app, each.key), lines)) for each in check(apps)]
     wrong = [each for each in found if not each.is_warning]
@@ -164,7 +170,7 @@ def _app(name: str, written: Any, lines: Lines) -> App | list[AppProblem]:
 
 
 def _problem(name: str, error: Any, lines: Lines) -> AppProblem:
-    """Translate an error of pydantic."""
+    """Convert a validation error of pydantic to a problem of the app `name`, with the line in the file."""
     place = tuple(error["loc"])
     key, line = str(place[0]) if place else "", find_line((name, *place), lines)
     if error["type"] == "extra_forbidden":

@@ -1,6 +1,7 @@
-"""The audit's two accounts: created at the hub with an admin's token, one in the apps' groups, and removed at the end.
+"""The two hub accounts with which the audit tries whether apps behind the gate are closed to users without access.
 
-If the token may not create them, they are `None`, and the audit does not try what needs them.
+They are created at the hub with an admin's token, and removed at the end. One of them is in the groups of the apps. If
+the token may not create an account, the account is `None`, and the audit skips the cases that need it.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ SECONDS = 10.0
 
 
 class HubDeclined(Exception):
-    """The hub did not do something. The text names the request and the status."""
+    """The hub did not carry out a request of the audit, or did not answer. The text names the request and the
+    status.
+    """
 
 
 class HubRefusesAccount(HubDeclined):
-    """The hub answered with an error."""
+    """The hub answered with an error status, so it has not carried out the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAccount:
-    """A user of the hub, with a token."""
+    """An account of the audit at the hub, with an API token."""
 
     name: str
     token: str
@@ -51,10 +54,10 @@ class AuditAccounts:
 
 
 class AuditHub:
-    """The hub, used with a token that may create and remove users, read services and change groups.
+    """The hub's API, used with a token that may create and remove users, read services and change groups.
 
     Attributes:
-        left_over: accounts that could not be removed, or perhaps were never created, and why.
+        left_over: names of accounts that may still exist because their removal failed, each with the reason.
     """
 
     def __init__(self, api_url: str, token: str) -> None:
@@ -131,7 +134,7 @@ class AuditHub:
 
 
 class AuditGate:
-    """The gate, asked directly for sessions of the audit's accounts."""
+    """The gate, from which the audit gets sessions for its accounts without signing in with a browser."""
 
     def __init__(self, url: str, secret: str) -> None:
         self._url, self._signer = url.rstrip("/"), Signer(secret)

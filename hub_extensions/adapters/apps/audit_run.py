@@ -1,5 +1,6 @@
-"""Runs the audit: sends its probes and collects the results. It changes nothing except its own two accounts.
+"""Runs the audit, which tries whether each app behind the gate is closed to users without access.
 
+It sends the probes (test requests) and collects the results, and changes nothing except its own two accounts.
 ``core/sign_on/audit.py`` decides what is tried and what an answer means.
 """
 
@@ -43,14 +44,18 @@ from hub_extensions.core.sign_on.identity_headers import ASSERTION
 SECONDS = 5.0
 AT_ONCE = 8
 DEAD_SECONDS = 30.0
-"""Time after the end of a session or token for which it is tried. If it still works after that, it counts as open."""
+"""After a session or token has ended, it is tried for this long. If it still works then, the case is reported as
+open.
+"""
 SIGN_OUT = "/_gate/sign-out"
 OWN_POST = (("Sec-Fetch-Site", "same-origin"), ("Content-Length", "0"))
 Credentials = Mapping[AuditCaller, tuple[tuple[str, str], ...]]
 
 
 def own_addresses() -> tuple[str, ...]:
-    """Return this machine's IPv4 addresses that others can reach: by its name, and of its route to other networks."""
+    """Return this machine's IPv4 addresses that other machines can reach: those of its host name, and the one from
+    which it reaches other networks. The audit tries whether an app on loopback answers there.
+    """
     found: set[str] = set()
     with contextlib.suppress(OSError):
         named = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
@@ -74,7 +79,7 @@ class AuditConfig:
         cookie_name: name of the gate's cookie.
         from_gate: the audit runs in the gate, which must reach the apps to check their health.
         addresses: addresses of this machine at which an app on loopback must not answer.
-        dead_seconds: see `DEAD_SECONDS`.
+        dead_seconds: how long an ended session or token is tried, see `DEAD_SECONDS`.
         session_for: returns the cookie of a session, expired or not, for an account's token; `None` if the gate cannot
             be reached directly.
         key: the gate's signing key; `None` if it cannot be read from here.
@@ -453,7 +458,9 @@ def _bearer(account: AuditAccount) -> tuple[tuple[str, str], ...]:
 
 
 def _is_app(service: Mapping[str, object]) -> bool:
-    """Return whether ``configure(c)`` made this service for an app: it lacks ``url``, and ``info`` has a link."""
+    """Return whether ``configure(c)`` created this service for an app: it has no ``url``, and its ``info`` has a
+    link.
+    """
     info = service.get("info")
     return not service.get("url") and isinstance(info, Mapping) and bool(info.get("href"))
 

@@ -1,7 +1,7 @@
-"""The package's catalogues (``locale/<language>/LC_MESSAGES/``), read once.
+"""The package's translations (gettext catalogues in ``locale/<language>/LC_MESSAGES/``), read once.
 
-The panel's catalogue has the reasons that the panel shows, the pages' catalogue has the rest; a page uses both.
-``scripts/generate-catalogues.py`` makes them.
+The panel's catalogue translates the reasons that the panel shows, the pages' catalogue everything else; a page uses
+both. ``scripts/generate-catalogues.py`` generates them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def catalogue_of(handler: object) -> Catalogue:
 
 @functools.cache
 def catalogues() -> dict[str, Catalogue]:
-    """Return the catalogue of every language but English, by its language tag (``fi-FI``)."""
+    """Return the catalogue of every language by its language tag (``fi-FI``). English has none, because the source
+    texts are English.
+    """
     folder = files("hub_extensions") / "locale"
     found = (_read(each.name) for each in folder.iterdir() if each.is_dir() and not each.name.startswith("_"))
     return {each.language: each for each in found if each.texts}

@@ -1,4 +1,5 @@
-"""Log lines as JSON objects, with the ticket and server they are about, and without secrets.
+"""Log lines as JSON objects without secrets, with the ticket (a user's place in the line) and the server they are
+about.
 
 A line that repeats is written once a minute, with the number of repetitions. Callers pass ``extra={"ticket": …,
 "server": …}``.
@@ -105,7 +106,9 @@ class _Kind:
 
 
 def _lines_a_minute(record: logging.LogRecord) -> int | None:
-    """Return the limit for this record; `None` for no limit, as for lines that are written once by design."""
+    """Return how many lines like this record are written per minute; `None` for no limit, as for lines that occur once
+    by design.
+    """
     if record.name == access.name:
         return LINES_A_STATUS
     if record.exc_info or record.levelno >= logging.WARNING or record.name.startswith(("tornado", "asyncio")):

@@ -1,4 +1,6 @@
-"""Reads the policy file of culling: YAML to rules, or to problems with line, field and what would be right."""
+"""Reads the policy file of culling (rules for idle servers): YAML to rules, or to problems with line, field and the
+right form.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,13 @@ class PolicyFileError(Exception):
 
 
 def read_policy_file(path: str, base: CullPolicy) -> tuple[CullRule, ...]:
-    """Return the rules of a file, which complement the limits of ``c.GpuCulling``.
+    """Return the rules of a file. They change the limits of ``c.GpuCulling`` for some servers.
+
+    Args:
+        base: the limits of ``c.GpuCulling``, against which the rules are checked.
 
     Raises:
-        PolicyFileError: it cannot be read, or a field is wrong.
+        PolicyFileError: the file cannot be read, or a field is wrong.
     """
     try:
         rules = parse_policy(read_text(path))

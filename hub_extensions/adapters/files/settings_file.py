@@ -25,7 +25,7 @@ class SettingsError(Exception):
 
 
 def read_settings(path: str | os.PathLike[str], made: type[SettingsT]) -> SettingsT:
-    """Read the file.
+    """Read the file and return its settings as an object of the dataclass `made`.
 
     Raises:
         SettingsError: it is missing, not readable, not JSON, or a field is wrong.
@@ -69,6 +69,7 @@ def checked(what: str, raw: Any, made: type[SettingsT]) -> SettingsT:
 
     Args:
         what: the beginning of the error messages, such as "The settings file /srv/gpu-state/service.json".
+        made: the dataclass of the settings.
 
     Raises:
         SettingsError: a field is unknown, missing or wrong; the text names it, a setting as an administrator writes it.
@@ -105,7 +106,9 @@ def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Itera
 
 
 def _named(value: type[Any], path: Sequence[int | str]) -> str:
-    """Return the name of a path into the JSON values: a setting as an administrator writes it, or the path itself."""
+    """Return the name of a path into the JSON values for error messages: the setting as an administrator writes it, if
+    it is one, otherwise the path.
+    """
     inner: type[Any] | None = value
     for part in path:
         if inner is None or part not in [each.name for each in fields(inner)]:

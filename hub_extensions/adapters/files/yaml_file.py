@@ -26,7 +26,7 @@ class YamlError(Exception):
     """A file that cannot be used.
 
     Attributes:
-        line: 0 if no line is at fault.
+        line: number of the wrong line; 0 if no single line is wrong.
     """
 
     def __init__(self, text: str, line: int = 0, field: str = "the file") -> None:
@@ -36,7 +36,7 @@ class YamlError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """The metadata that show whether a file has changed."""
+    """The metadata of a file that are compared to find out whether it has changed."""
 
     modified: int
     changed: int
@@ -78,7 +78,7 @@ def _opener(path: str, flags: int) -> int:
 def load_yaml(text: str) -> tuple[Any, Lines]:
     """Parse YAML into strings, `None`, lists and dicts, and return it with the line of each value. Raises YamlError.
 
-    An empty text gives `None`.
+    The value is `None` if the text is empty.
     """
     try:
         _check_events(text)
@@ -133,7 +133,7 @@ def _plain(node: yaml.Node, place: YamlPath, lines: dict[YamlPath, int]) -> Any:
 
 
 def find_line(place: YamlPath, lines: Lines) -> int:
-    """Return the line of a value, or of the nearest enclosing one that is in the file."""
+    """Return the line of a value, or of the nearest enclosing value that is in the file, for an error message."""
     for length in range(len(place), -1, -1):
         if place[:length] in lines:
             return lines[place[:length]]
@@ -155,4 +155,4 @@ EXPECTED: Mapping[str, str] = {
     "date_from_datetime_parsing": "it has to be a date, such as 2026-09-01",
     "date_parsing": "it has to be a date, such as 2026-09-01",
 }
-"""Types of pydantic's errors as sentences for an administrator."""
+"""pydantic's error type -> the expected value as a sentence for an administrator."""

@@ -25,7 +25,7 @@ SECONDS = 5.0
 AT_ONCE = 64
 LARGEST_BYTES = 1024 * 1024
 COUNTING = ("access:services", "access:servers!server=", "read:metrics")
-"""Prefixes of the scopes that matter here; other scopes are not kept."""
+"""Prefixes of the scopes that the gate evaluates; other scopes of an owner are not kept."""
 
 
 class CodeRefused(Exception):
@@ -62,7 +62,7 @@ class HubAddresses:
 
 
 class HubSignIn:
-    """The hub for one of its OAuth clients."""
+    """Requests to the hub from one of its OAuth clients, the gate."""
 
     def __init__(self, addresses: HubAddresses, client_id: str, client_secret: str, callback_url: str) -> None:
         self._api = addresses.api.rstrip("/")
@@ -77,7 +77,12 @@ class HubSignIn:
         return f"{self._public}logout"
 
     def authorize_url(self, state: str, verifier: str) -> str:
-        """Return the address to which a browser is sent to sign in."""
+        """Return the address to which a browser is sent to sign in.
+
+        Args:
+            state: returned by the hub with the code, to recognize the browser.
+            verifier: PKCE verifier; only its hash is sent.
+        """
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
         query = {
             "client_id": self._client[0],
@@ -90,7 +95,7 @@ class HubSignIn:
         return f"{self._public}api/oauth2/authorize?{urlencode(query)}"
 
     async def redeem(self, code: str, verifier: str) -> str:
-        """Exchange a code for a token. Raises CodeRefused, HubAway."""
+        """Exchange an OAuth code and its PKCE verifier for a token. Raises CodeRefused, HubAway."""
         form = {
             "client_id": self._client[0],
             "client_secret": self._client[1],

@@ -28,7 +28,9 @@ _PAGINATED = "application/jupyterhub-pagination+json"
 _PAGE = 200
 _READINGS = 3
 _WITHOUT_OUR_LIST = 600.0
-"""After the hub has turned out not to offer our list of servers, its own list is used for this many seconds."""
+"""If the hub lacks the route that ``configure(c)`` adds to list all servers, its user list is used for this many
+seconds before the route is tried again.
+"""
 _UNPROVED_AT_ONCE = 64  # limit of pending queries about tokens that were never valid; further ones fail at once
 
 
@@ -258,12 +260,12 @@ class HubApi:
         self._callers.forget(name)
 
     def was_proved(self, token: str) -> bool:
-        """Return whether the token was valid when the hub was queried last."""
+        """Return whether the hub confirmed the token the last time it was asked about it."""
         return self._callers.was_proved(token)
 
     async def _ask_unproved(self, token: str) -> HTTPResponse:
-        """Query a token that was never valid, with a limit: a flood of made-up tokens must not delay tokens that
-        were valid.
+        """Ask the hub about a token that was never valid, with a limit on simultaneous requests: a flood of made-up
+        tokens must not delay valid tokens.
         """
         if self._unproved >= _UNPROVED_AT_ONCE:
             raise HubAway("Too many unknown tokens are asked about at once.")
@@ -279,8 +281,8 @@ class HubApi:
         return info if isinstance(info, dict) else {}
 
     async def page_frame(self, user: str, language: str) -> str:
-        """Return one of the hub's own pages without content, as a user sees it, in HTML. Our ``configure(c)`` adds
-        that route.
+        """Return one of the hub's own pages without content, as a user sees it, in HTML; the service puts its own
+        content into it. ``configure(c)`` adds that route to the hub.
         """
         path = "/gpu/frame?" + urlencode({"user": user})
         answer = await self._ask(_FRAME, "GET", path, headers={"Accept-Language": language})
@@ -289,7 +291,8 @@ class HubApi:
         return answer.body.decode(errors="replace")
 
     async def own_token(self) -> str:
-        """Return the hub's id of our token; "" if it reports none. The id changes if the hub ran without our service.
+        """Return the hub's id of the service's API token; "" if it reports none. The id changes if the hub ran without
+        our service.
 
         At its start a hub forgets services that its configuration does not have, together with their tokens.
         """
@@ -319,7 +322,7 @@ class HubApi:
         return None if answer.code == 404 else _mapping(_parsed(answer))
 
     async def _list_of_ours(self) -> list[Mapping[str, Any]] | None:
-        """Return all servers in one answer, if our ``configure(c)`` added that route to the hub; otherwise `None`."""
+        """Return all servers in one answer; `None` if the hub lacks the route for it, which ``configure(c)`` adds."""
         if self._monotonic() < self._no_list_until:
             return None
         answer = await self._ask(_LIST, "GET", "/gpu/servers")
@@ -331,10 +334,11 @@ class HubApi:
         return [_mapping(item) for item in _mapping(_parsed(answer)).get("items", ())]
 
     async def _all_users(self, query: Mapping[str, str]) -> list[Mapping[str, Any]]:
-        """Read the list page by page.
+        """Read the hub's list of users page by page.
 
-        A user who leaves the list between two pages shifts the others, so that one could be missed. A list whose
-        total changed is therefore read again. If it keeps changing, the result is the union of all readings.
+        A user who leaves the list between two pages shifts the users behind, so that one of them could be missed.
+        Therefore a list whose total changed is read again. If it keeps changing, the result is the union of all
+        attempts.
         """
         seen: dict[str, Mapping[str, Any]] = {}
         for _ in range(_READINGS):
@@ -394,8 +398,8 @@ class HubApi:
         return answer
 
     def _may_be_another(self) -> None:
-        """Forget what is known about the hub: the one that comes back may have another version, and may have our
-        list.
+        """Forget what is known about the hub after an absence: the hub that answers next may have another version or
+        configuration.
         """
         self._whole_body, self._no_list_until = None, -math.inf
 

@@ -1,5 +1,5 @@
-"""A cache of token owners as the hub last reported them: some seconds for most tokens, some minutes for a server's
-own.
+"""A cache of the owners of tokens, as the hub last reported them: for some seconds, or for some minutes if the token is
+a server's own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from math import inf
 _CALLERS = 16_384
 _CALLER_SECONDS = 15.0
 _SERVER_SECONDS = 300.0
-"""For a server's own token, if only that server is concerned: each of 5,000 servers asks every few seconds.
-JupyterHub's own services cache every token this long (``HubAuth.cache_max_age``).
+"""How long the owner of a server's own token is cached for requests about that server only, because each of 5,000
+servers sends one every few seconds. JupyterHub's own services cache every token for this long
+(``HubAuth.cache_max_age``).
 """
 _STRANGER_SECONDS = 5.0
 _PROVED = 65_536  # number of tokens remembered as once valid; the hub is queried about these first
@@ -53,7 +54,7 @@ def server_of(caller: Caller) -> tuple[str, str] | None:
 
 
 class KnownCallers:
-    """Token owners by the hash of the token. The token itself is not kept."""
+    """The cache, by the hash of the token. The token itself is not kept."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[float, Caller | None]] = {}
@@ -61,19 +62,20 @@ class KnownCallers:
         self.times_forgotten = 0
 
     def forget(self, name: str) -> None:
-        """Drop the tokens of this user or service. An answer that is still pending will not be stored."""
+        """Drop the tokens of this user or service. An answer of the hub that is still pending will not be stored."""
         self.times_forgotten += 1
         self._known = {key: kept for key, kept in self._known.items() if kept[1] is not None and kept[1].name != name}
 
     def was_proved(self, token: str) -> bool:
-        """Return whether the token was valid when the hub was queried last."""
+        """Return whether the hub confirmed the token the last time it was asked about it."""
         return _digest(token) in self._proved
 
     def find(self, token: str, now: float, *, as_server: bool = False) -> tuple[bool, Caller | None]:
-        """Return whether the token is known, and its owner.
+        """Return whether the cache has an answer about the token, and its owner; `None` as owner of a cached token
+        means that it is invalid.
 
         Args:
-            as_server: the request concerns only the token's own server.
+            as_server: the request concerns only the server to which the token belongs, so an older answer is accepted.
         """
         asked, caller = self._known.get(_digest(token), (-inf, None))
         return now < asked + _kept_for(caller, as_server), caller

@@ -14,10 +14,12 @@ from tornado.log import access_log, app_log, gen_log
 
 _SECRETS = "state|code|nonce|code_verifier|code_challenge|token|id_token_hint|logout_token|session_state"
 _NESTED = re.compile(rf"(%(?:25)*(?:3F|26)(?:{_SECRETS})%(?:25)*3D)(?:(?!%(?:25)*26)[^&\s'\"])+", re.IGNORECASE)
-"""``%26state%3D…`` up to the next ``%26``, encoded as often as it is nested."""
+"""Matches a secret in an address that is nested in a query: ``%26state%3D…`` up to the next ``%26``, encoded as often
+as it is nested.
+"""
 _PLAIN = re.compile(rf"([?&](?:{_SECRETS})=)[^&\s'\"]+", re.IGNORECASE)
 _OTHER_STATE = ("oauth state argument %r != cookie ", "OAuth state mismatch: ")
-"""Messages of JupyterHub and of oauthenticator."""
+"""Beginnings of the messages in which JupyterHub and oauthenticator log a ``state`` that does not match."""
 
 
 class _Secrets(logging.Filter):
@@ -45,7 +47,7 @@ _FILTER = _Secrets()
 
 
 def hide_login_secrets() -> None:
-    """Install the filters in this process. Further calls change nothing."""
+    """Install the log filters in this process. Calling it again changes nothing."""
     for log in (access_log, app_log, gen_log, logging.getLogger("JupyterHub")):
         log.addFilter(_FILTER)
     logging.getLogger("oauthlib.oauth2").setLevel(logging.INFO)  # JupyterHub sets the level of ``oauthlib`` later

@@ -45,7 +45,9 @@ class PersonSources:
         )
 
     async def of(self, token: str) -> Sources:
-        """Fetch all sources at the same time, never longer than the time limit."""
+        """Fetch the data of the user of this token from all sources at the same time, never longer than the time
+        limit.
+        """
         if not self._gpu:
             return Sources(False, _hub_servers(await self._body(f"{self._hub}/user", token)))
         user, servers, form, tickets = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""Read a cluster once, for a command that does not keep watching."""
+"""Read the state of a cluster once, for a command that does not keep watching."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Send requests with the official client, version 36 or 37, and return answers whose bodies are not read yet.
+"""Send requests with the official Kubernetes client for Python, version 36 or 37. The body of an answer is not read
+yet.
 
-Version 36 is needed because version 37 is not compatible with other packages in the chart's hub image.
+Version 36 is supported because version 37 is not compatible with other packages in the chart's hub image.
 """
 
 from __future__ import annotations

@@ -68,10 +68,10 @@ class SliceFacts:
 
 
 def node_of(raw: Json, known: Container[str] = ()) -> NodeFacts | None:
-    """Parse a node that has, or once had, a GPU.
+    """Parse a node that has, or once had, a GPU; `None` for other nodes.
 
-    Such a node has a resource or label below ``nvidia.com/`` (also with a count of 0), HAMi's annotation, or a label of
-    Node Feature Discovery for an NVIDIA card on the PCI bus.
+    A node counts if it has a resource or label below ``nvidia.com/`` (also with a count of 0), HAMi's annotation, or a
+    label of Node Feature Discovery for an NVIDIA card on the PCI bus.
 
     Args:
         known: names of further nodes with GPUs.
@@ -97,7 +97,9 @@ def node_of(raw: Json, known: Container[str] = ()) -> NodeFacts | None:
 
 
 def pod_of(raw: Json) -> PodFacts | None:
-    """Parse a pod that requests a GPU in any way, or is a server of a hub. Low-priority placeholders are ignored."""
+    """Parse a pod that requests a GPU in any way, or is a server of a hub; `None` for other pods and for low-priority
+    placeholders.
+    """
     about, spec, status = _part(raw, "metadata"), _part(raw, "spec"), _part(raw, "status")
     labels, annotations = _texts(about, "labels"), _texts(about, "annotations")
     requests = _requests(spec)
@@ -139,7 +141,7 @@ def pod_of(raw: Json) -> PodFacts | None:
 
 
 def slice_of(raw: Json) -> SliceFacts | None:
-    """Parse a ResourceSlice of NVIDIA's driver.
+    """Parse a ResourceSlice of NVIDIA's driver; `None` for another driver's.
 
     Devices that are tainted against new pods are kept only if they consume shared counters.
     """
@@ -160,7 +162,9 @@ def slice_of(raw: Json) -> SliceFacts | None:
 
 
 def claim_of(raw: Json) -> ClaimFacts | None:
-    """Parse an allocated ResourceClaim. Devices with ``adminAccess`` are ignored, because they stay available."""
+    """Parse an allocated ResourceClaim; `None` if nothing is allocated to it. Devices with ``adminAccess`` are ignored,
+    because they stay available for other claims.
+    """
     about, status = _part(raw, "metadata"), _part(raw, "status")
     results = _parts(_part(_part(status, "allocation"), "devices"), "results")
     devices = tuple(
@@ -177,7 +181,9 @@ def claim_of(raw: Json) -> ClaimFacts | None:
 
 
 def template_of(raw: Json) -> TemplateFacts | None:
-    """Parse a ResourceClaimTemplate. Alternative device classes are joined, and "all devices" has the count 0."""
+    """Parse a ResourceClaimTemplate. Alternative device classes are joined, and a request for all devices gets the
+    count 0.
+    """
     inner = _part(_part(raw, "spec"), "spec")
     requests = _parts(_part(inner, "devices"), "requests")
     classes: list[str] = []
@@ -201,7 +207,9 @@ def template_of(raw: Json) -> TemplateFacts | None:
 
 
 def volume_kept(raw: Json) -> VolumeFacts | None:
-    """Parse a PersistentVolume that only some nodes can use. An unreadable restriction is ignored."""
+    """Parse a PersistentVolume that only some nodes can use; `None` for other volumes. A restriction that cannot be
+    read is ignored.
+    """
     try:
         return volume_of(raw)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -251,7 +259,9 @@ def _is_relevant(labels: Mapping[str, str], annotations: Mapping[str, str]) -> b
 
 
 def _gpu_group(labels: Mapping[str, str]) -> str:
-    """Return the group of the pod's card. Groups of several cards are joined with commas."""
+    """Return KAI-Scheduler's GPU group of a pod, which names the card that the pod shares with other pods. Groups of
+    several cards are joined with commas; "" without a group.
+    """
     if KAI_GROUP in labels:
         return intern(labels[KAI_GROUP])
     return intern(",".join(sorted(name.partition("/")[2] for name in labels if name.startswith(f"{KAI_GROUP}/"))))

@@ -33,9 +33,10 @@ class Pace:
     """Delays and timeouts of the reading, in seconds.
 
     Attributes:
-        first, longest: delays between attempts, doubled each time and randomly shortened by up to a half.
-        doubted: delay after the first "forbidden", because an API server that is starting forbids everything.
-        forbidden: delay after further ones, because a permission may be granted later.
+        first, longest: shortest and longest delay between two attempts to read; it doubles after each failure and is
+            randomly shortened by up to a half.
+        doubted: delay after the first answer "forbidden", because an API server that is starting forbids everything.
+        forbidden: delay after further answers "forbidden", because a permission may be granted later.
         retry_after: longest delay that the API server can request (Retry-After).
         watch: approximate duration of a watch.
         silence: a watch without any data for this long is reopened. An API server sends a bookmark about every minute.
@@ -271,7 +272,9 @@ class Reflector(Generic[T]):
 
 
 class _Delays:
-    """Delays of 0.2 s, 0.4 s ... 30 s, randomly shortened, or longer if the API server requests it."""
+    """Delays between failed attempts: 0.2 s, 0.4 s ... 30 s, randomly shortened, or longer if the API server requests
+    it.
+    """
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -282,7 +285,11 @@ class _Delays:
         self._tries = 0
 
     def following(self, at_least: float | None = None) -> float:
-        """Return the seconds until the next attempt."""
+        """Return the seconds until the next attempt.
+
+        Args:
+            at_least: the delay that the API server requested; `None` if it requested none.
+        """
         delay = min(self._pace.longest, self._pace.first * 2.0 ** min(self._tries, 30)) * random.uniform(0.5, 1.0)
         self._tries += 1
         if at_least is None:

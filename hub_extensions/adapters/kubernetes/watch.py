@@ -184,7 +184,7 @@ class ClusterWatch:
 
     @property
     def problem(self) -> str:
-        """Why the cluster cannot be read now, as a sentence for administrators; "" if it can."""
+        """Why the cluster cannot be read now, as a sentence for administrators; "" if it can be read."""
         troubled = [reflector for reflector in self._all() if reflector.problem and reflector.since is not None]
         if troubled:
             first = min(troubled, key=lambda reflector: reflector.since or self._clock())

@@ -29,7 +29,9 @@ _ROOT = 0
 
 
 class ForeignListener(OSError):
-    """Another account than the service's listens at its port, or the account cannot be seen. Nothing was sent."""
+    """An account other than the service's listens at the service's port, or the account cannot be determined. Nothing
+    was sent.
+    """
 
 
 @dataclass(frozen=True, slots=True)

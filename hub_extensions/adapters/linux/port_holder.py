@@ -28,7 +28,9 @@ log = logging.getLogger("jupyterhub.gpu")
 
 NAME = "port.sock"
 PREDECESSOR_SECONDS = 5.0
-"""Wait this long for a port of this very account: the service of a hub that was killed needs some seconds to end."""
+"""Longest wait for a port that another process of this account has: the service of a hub that was killed needs some
+seconds to end.
+"""
 AGAIN_SECONDS = 0.5  # interval between attempts at a port that another account has
 HAND_OVER_SECONDS = 2.0
 _MOST = 16
@@ -51,7 +53,11 @@ class PortHolder:
         self.stranger: int | None = None
 
     def hold(self, may_move: bool) -> None:
-        """Bind the port, or another one if `may_move`. Raises OSError if the address cannot be used."""
+        """Bind the configured port. Raises OSError if the address cannot be used.
+
+        Args:
+            may_move: bind a free port for now if another account has the configured one.
+        """
         until = time.monotonic() + PREDECESSOR_SECONDS
         while not self._took_port():
             others = (accounts_at(self._host, self._port) or frozenset()) - {os.geteuid()}

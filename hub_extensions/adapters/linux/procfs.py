@@ -1,14 +1,13 @@
-"""The live processes of this machine, read from /proc: those that carry the mark of a lease, and whether they still
-run.
+"""The live processes of this machine, read from /proc: which of them belong to a lease, and whether they still run.
 
-A server is started with ``JUPYTERHUB_GPU_LEASE=<lease id>`` in its environment. Kernels, their children and daemons
-inherit it, so the mark finds them whatever their parent is. A process is identified by its pid and its start time,
-because the kernel reuses pids. Linux only.
+A lease is the right of one server to a share of a GPU. The server is started with the lease mark in its environment
+(``JUPYTERHUB_GPU_LEASE=<lease id>``). Kernels, their children and daemons inherit it, so the mark finds them whatever
+their parent is. A process is identified by its pid and its start time, because the kernel reuses pids. Linux only.
 
-It reads /proc itself instead of using psutil. psutil lacks a start time since boot that could be stored. It checks a
-process and then signals its pid, which may belong to another one by then. It takes an environment whose beginning
-was overwritten for empty. It does not report where the environment lies in memory, by which a scan knows that a mark
-is still valid without reading it again.
+This module reads /proc itself instead of using psutil. psutil lacks a start time since boot that could be stored. It
+checks a process and then signals its pid, which may belong to another process by then. It returns an empty environment
+for a process that has overwritten the beginning of its environment. It does not report where the environment lies in
+memory, by which a scan knows that a mark is still valid without reading it again.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Process:
 
 
 class Scan(NamedTuple):
-    """The live processes that carry a readable lease mark.
+    """The live processes that carry a readable lease mark (the environment variable with a lease's id).
 
     Attributes:
         unread: the accounts of live processes whose environment we may not read, so that they may carry a mark.
@@ -74,12 +73,14 @@ class Scan(NamedTuple):
 
 
 def marked() -> tuple[Process, ...]:
-    """Return all live processes that carry a readable lease mark. Zombies do not count, because they hold no GPU."""
+    """Return all live processes that carry a readable lease mark (the environment variable with a lease's id). Zombies
+    do not count, because they hold no GPU.
+    """
     return scan().marked
 
 
 def scan() -> Scan:
-    """Return the marked processes, and what cannot be seen."""
+    """Return the processes with a lease mark, and which processes cannot be read."""
     global _marks_seen
     hidden = _hides_others()
     before, now = _marks_seen, {}
@@ -269,7 +270,7 @@ def send_signal(pid: int, started: int, signum: int) -> bool:
 
 
 class _Marks(NamedTuple):
-    """Values of the environment that do not change until the next exec()."""
+    """Values of a process's environment that we use. They do not change until the next exec()."""
 
     command: str = ""
     lease: str | None = None
@@ -294,18 +295,20 @@ class _Stat(NamedTuple):
 
     @property
     def beginning(self) -> bool:
-        """Return whether it is in the middle of an exec(): it has its own memory, but no environment in it yet."""
+        """Return whether the process is in the middle of an exec(): it has its own memory, but no environment in it
+        yet.
+        """
         return self.size > 0 and self.env_start == 0
 
     @property
     def of_the_kernel(self) -> bool:
-        """Return whether it is a kernel thread, which has neither memory of its own nor an environment."""
+        """Return whether this is a kernel thread, which has neither memory of its own nor an environment."""
         return self.size == 0
 
     @property
     def living(self) -> bool:
-        """Return whether it lives. A zombie with threads is a program whose main thread ended; it runs on and may
-        hold a GPU.
+        """Return whether the process is alive. A zombie that still has threads counts as alive: only its main thread
+        ended, and the program may hold a GPU.
         """
         return self.state not in "ZXx" or self.threads > 1
 
@@ -455,7 +458,7 @@ def _uid(pid: int) -> int | None:
 
 
 def _may_not_see(pid: int) -> bool:
-    """Return whether the process is listed while even its state is hidden from us (``hidepid=1``)."""
+    """Return whether the process is listed although even its state is hidden from us (``hidepid=1``)."""
     try:
         with open(f"/proc/{pid}/stat", "rb"):
             return False

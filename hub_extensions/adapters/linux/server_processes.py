@@ -1,7 +1,7 @@
-"""Finds the processes of one hub's servers on this machine: they carry the hub's mark and listen at their server's
-port.
+"""Finds the processes of one hub's servers on this machine.
 
-Every process that a server starts inherits the mark, but only the server itself listens at that port. Linux only.
+Every process that a server starts inherits the hub's mark (an environment variable), but only the server itself also
+listens at the server's port. Linux only.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ _LISTENING = b"0A"
 
 
 def mark_of(secret: str) -> str:
-    """Derive a hub's mark from its secret, which cannot be recovered from the mark; "" without a secret."""
+    """Derive the value of a hub's mark from its secret, which cannot be recovered from the mark; "" without a
+    secret.
+    """
     return hmac.new(secret.encode(), b"servers of this hub", hashlib.sha256).hexdigest()[:32] if secret else ""
 
 
 def servers(mark: str) -> tuple[ServerProcess, ...]:
-    """Return this hub's server processes without a lease; those with one are found by the lease mark."""
+    """Return this hub's server processes without a lease. Servers with a lease are found by their lease mark
+    (``procfs.py``).
+    """
     found = (_server(pid, mark) for pid in procfs.pids()) if mark else iter(())
     return tuple(each for each in found if each is not None)
 

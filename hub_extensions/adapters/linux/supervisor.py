@@ -19,18 +19,22 @@ STEADY_SECONDS = 5.0  # a service that lived this long is restarted without a pa
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 KILL_SECONDS = 5.0  # the service limits its own orderly stop to less; one that does not end is killed
 FINAL = (2, 77, 78)
-"""Exit statuses, of argparse and sysexits.h, that a restart does not help: wrong arguments, a token that the hub
-refuses (whoever starts the parent again passes the new one), wrong settings.
+"""Exit statuses (of argparse and sysexits.h) after which a restart would not help: wrong arguments, a token that the
+hub refuses (the process that starts this parent again passes a new token), wrong settings.
 """
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WATCHED = (*STOP_SIGNALS, signal.SIGCHLD)
 
 
 def pause_before_start(lived: float, planned: float) -> tuple[float, float]:
-    """Return the seconds until the next start, and those planned for the one after if that service does not live long
-    either.
+    """Return the seconds until the next start of the service, and the pause to pass as `planned` after that run.
 
-    After a service that lived long enough, and after the first one that did not, the next start is immediate.
+    The next start is immediate after a run that lived long enough, and after the first run that did not. Further short
+    runs double the pause.
+
+    Args:
+        lived: seconds that the last run lived.
+        planned: pause that the previous call returned; 0 at first.
     """
     pause = 0.0 if lived >= STEADY_SECONDS else planned
     return pause, min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
@@ -118,8 +122,8 @@ def _stopped(child: int) -> int:
 
 
 def _ended(child: int) -> int | None:
-    """Return the child's exit status once it has ended. Other ended children are reaped too, as needed in a
-    container.
+    """Return the child's exit status once it has ended. Other ended child processes are waited for too, as is needed if
+    this is PID 1 of a container.
     """
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Reads the devices of one server by their UUIDs, with few calls, and none about other devices.
+"""Reads the devices of one server by their UUIDs, with few calls, and without querying other devices.
 
 Fixed properties (name, profile, size) are read once and kept while the driver is open and the UUID responds; varying
-values are read each time. It works in a container that sees one MIG device of a GPU and may not query that GPU
+values are read each time. This works in a container that sees one MIG device of a GPU and may not query that GPU
 itself.
 """
 
@@ -29,10 +29,10 @@ from hub_extensions.core.gpu.devices import Device
 
 
 class OwnDevices:
-    """The devices with these UUIDs, in their order. If none is named, it uses the devices that are visible, once they
-    are found.
+    """The devices with the given UUIDs, in their order. If no UUID is given, the devices that are visible to this
+    process.
 
-    A device whose UUID is gone from the machine is not listed. One that has never responded is listed with its
+    A device whose UUID is gone from the machine is not listed. A device that has never responded is listed with its
     UUID only.
     """
 
@@ -67,8 +67,8 @@ class OwnDevices:
     def forget(self, *, reopening: bool) -> None:
         """Drop the handles, which belong to the closed driver. After a reopening the fixed properties are still known.
 
-        Some drivers see a new partitioning, and a device that comes back, only after they are reopened. That costs
-        the other devices one reading of their use, so the interval grows while a device stays away.
+        Some drivers see a new partitioning, or a device that comes back, only after they are reopened. Reopening costs
+        the other devices one measurement of their utilization, so the interval grows while a device stays away.
         """
         self.reopen_after = None
         self._known.clear()
@@ -94,7 +94,9 @@ class OwnDevices:
         self._all_found = bool(self._uuids) and seen.all_answered
 
     def _pace_reopening(self, read: int) -> None:
-        """Set the time until the driver is reopened; `read` is the number of devices that were read."""
+        """Set the time until the driver is reopened. `read` is the number of devices that responded; if some are
+        missing, reopening may bring them back.
+        """
         if not self._uuids:
             self.reopen_after = _SEARCH_SECONDS
             return
@@ -124,7 +126,9 @@ class OwnDevices:
             raise driver.refused  # every call failed, so the failure concerns the device
 
     def _facts_of(self, driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
-        """Return the known properties, unless the size shows another device or something is still unknown."""
+        """Return the fixed properties of a device. They are read again if a property is still missing, or if the memory
+        size shows that the UUID is another device now.
+        """
         known = self._known.get(uuid)
         same = known is not None and memory.total in (None, known.facts.device.memory_bytes)
         if known is not None and same and (known.complete or self._clock() - known.read_at < _ASK_AGAIN_SECONDS):
@@ -181,7 +185,9 @@ def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Fac
 
 
 def _asked(driver: Driver, name: str, handle: Any) -> tuple[Any, bool]:
-    """Like ``Driver.ask``, and return whether the same question would get the same answer a second later."""
+    """Call a function like ``Driver.ask``. The boolean is True if the answer is final: the same call would give it a
+    second later too.
+    """
     try:
         return driver.call(name, handle), True
     except NvmlFailure as failure:

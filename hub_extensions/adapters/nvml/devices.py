@@ -1,6 +1,6 @@
 """Reads the properties of a GPU or MIG device from its handle: name, MIG profile, memory, multiprocessors.
 
-Besides these fixed properties it reads the used memory, which comes with them.
+The amount of used memory is read here too, because the driver returns it together with the size.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def _found_one_by_one(driver: Driver, uuid: str) -> Any:
 
 
 class MigSlot(NamedTuple):
-    """A place for a MIG device on a GPU; their numbers have gaps.
+    """One of the numbers under which a GPU can have a MIG device. The numbers in use have gaps.
 
     Attributes:
-        failure: why the place cannot be read; `None` if it was read.
+        failure: why the MIG device with this number cannot be read; `None` if it was read.
     """
 
     number: int
@@ -88,8 +88,8 @@ class MigSlot(NamedTuple):
 
 
 def mig_slots(driver: Driver, gpu: Any) -> Iterator[MigSlot]:
-    """Yield the MIG devices of a GPU in MIG mode, by its handle. Raises `NvmlFailure` if their number is not
-    available.
+    """Yield what is found under each number of a MIG device, for a GPU in MIG mode. Raises `NvmlFailure` if the GPU
+    does not report how many numbers there are.
     """
     for number in range(int(driver.call("nvmlDeviceGetMaxMigDeviceCount", gpu))):
         try:
@@ -111,7 +111,7 @@ def product_of(driver: Driver, handle: Any, otherwise: str = "NVIDIA GPU") -> st
 
 
 class NvmlUse(NamedTuple):
-    """The use of a GPU.
+    """How busy a GPU is.
 
     Attributes:
         percent: 0 to 100; `None` if the driver does not report it.
@@ -123,7 +123,7 @@ class NvmlUse(NamedTuple):
 
 
 def use_of_whole(driver: Driver, handle: Any) -> NvmlUse:
-    """Return how much a GPU is used; never known for a GPU in MIG mode."""
+    """Return how busy a whole GPU is. The driver does not report it for a GPU in MIG mode."""
     try:
         return NvmlUse(float(min(driver.call("nvmlDeviceGetUtilizationRates", handle).gpu, 100)))
     except NvmlFailure as failure:
@@ -134,7 +134,7 @@ def use_of_whole(driver: Driver, handle: Any) -> NvmlUse:
 
 
 class Memory(NamedTuple):
-    """Bytes; `None` if not known."""
+    """Total and used memory of a device in bytes; `None` if not known."""
 
     total: int | None
     used: int | None
@@ -230,7 +230,7 @@ def _advertised_gb(parent_bytes: int, mig_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Instance:
-    """A GPU instance, which owns the memory and multiprocessors of its MIG devices."""
+    """A GPU instance (a slice of a GPU), which owns the memory and multiprocessors of its MIG devices."""
 
     handle: Any
     id: int
@@ -244,7 +244,7 @@ def _instance(driver: Driver, gpu: Gpu, instance_id: int) -> Instance | None:
 
 
 def instance_of(driver: Driver, handle: Any) -> Instance | None:
-    """Return the instance with this handle; `None` if the driver does not describe it."""
+    """Return the GPU instance with this handle; `None` if the driver does not describe it."""
     info = driver.ask("nvmlGpuInstanceGetInfo", handle)
     if info is None:
         return None
@@ -253,9 +253,7 @@ def instance_of(driver: Driver, handle: Any) -> Instance | None:
 
 
 def profiles(driver: Driver, gpu: Gpu) -> list[Any]:
-    """Return the instance profiles of the card. The library numbers all profiles, and a card supports only some of
-    them.
-    """
+    """Return the profiles of GPU instances that the card supports. The library numbers the profiles of all cards."""
     asked = (driver.ask("nvmlDeviceGetGpuInstanceProfileInfo", gpu.handle, n) for n in range(_profile_count(driver)))
     return [info for info in asked if info is not None]
 

@@ -50,11 +50,11 @@ class NvmlFailure(Exception):
 
 
 class Driver:
-    """pynvml without types and without a class for each error; every failure is a `NvmlFailure` with its code.
+    """Calls functions of pynvml by name. Every failure is a `NvmlFailure` with NVML's error code.
 
     Attributes:
-        refused: the first failure of `ask` since it was set to `None`, except those of calls that the card or driver
-            does not support.
+        refused: the first failure of `ask` since this was set to `None`, without those of calls that the card or driver
+            does not support. With it, a caller can report why no value was available.
     """
 
     def __init__(self) -> None:

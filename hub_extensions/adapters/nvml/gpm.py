@@ -1,7 +1,7 @@
-"""The NVIDIA driver's GPM counters of Hopper and newer cards: how much of a device is used, and which parts.
+"""The NVIDIA driver's GPM counters of Hopper and newer cards: how busy a device is, and which of its parts.
 
-``nvmlDeviceGetUtilizationRates`` does not work for MIG devices (nvml.h), and an A100 or A30 has no GPM, so the use
-of their MIG devices is not known.
+``nvmlDeviceGetUtilizationRates`` does not work for MIG devices (nvml.h), and an A100 or A30 has no GPM, so for their
+MIG devices it is not known how busy they are.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from hub_extensions.core.gpu.samples import Counters
 
 
 class Counted(NamedTuple):
-    """The result of the counters since the previous reading.
+    """What the counters of one device show since the previous reading.
 
     Attributes:
         there: the device has counters that we may read; if not, later readings will not have them either.
-        used_percent: 0 to 100, the share of time in which anything ran; `None` at first, and if only this counter
-            fails.
-        counters: `None` without counters.
+        used_percent: 0 to 100, the share of time in which anything ran; `None` at the first reading, and if only this
+            counter fails.
+        counters: the share of time in which single parts of the device were active; `None` if none of them was
+            measured.
     """
 
     there: bool
@@ -35,7 +36,7 @@ NOT_COUNTED = Counted(there=False)
 
 
 class InstanceUse:
-    """The use of GPU instances and whole GPUs, from the difference of two samples.
+    """How busy GPU instances and whole GPUs are, from the difference of two samples of the counters.
 
     Each device has two allocated samples that are used in turn. `clock` runs in seconds.
     """
@@ -47,21 +48,29 @@ class InstanceUse:
         self._refused: dict[str, float] = {}
 
     def instance(self, driver: Driver, card: str, gpu: Any, instance_id: int, key: str) -> Counted:
-        """Read a GPU instance by the handle of its GPU. `card` and `key` identify card and device across readings."""
+        """Read the counters of a GPU instance.
+
+        Args:
+            card: identifies the card across readings.
+            gpu: the handle of the card.
+            key: identifies the device across readings.
+        """
         supported = self._supported(driver, card, gpu)
         if not supported:
             return Counted(there=supported is None)
         return self._counted(driver, key, "nvmlGpmMigSampleGet", gpu, instance_id)
 
     def whole(self, driver: Driver, gpu: Any, key: str) -> Counted:
-        """Read a whole GPU that is not in MIG mode."""
+        """Read the counters of a whole GPU that is not in MIG mode. `key` identifies it across readings."""
         supported = self._supported(driver, key, gpu)
         if not supported:
             return Counted(there=supported is None)
         return self._counted(driver, key, "nvmlGpmSampleGet", gpu)
 
     def keep_only(self, driver: Driver, keys: Iterable[str]) -> None:
-        """Free the samples of other devices, so that a new instance with the same number starts fresh."""
+        """Free the samples of devices with other keys, so that a new instance with the number of an old one starts
+        fresh.
+        """
         for key in set(self._windows) - set(keys):
             self._windows.pop(key).free(driver)
 

@@ -1,6 +1,6 @@
-"""Reads all GPUs of this machine: whole ones, the MIG devices of those in MIG mode, and their current use.
+"""Reads all GPUs of this machine: whole ones, the MIG devices of those in MIG mode, and how busy they are.
 
-Every reading queries the properties again, so that a new partitioning is seen at once.
+Each time the properties are queried again, so that a new partitioning is seen at once.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class MachineDevices:
         self._known: dict[int, dict[str, Device]] = {}
 
     def read(self, reading: ReadingBuilder) -> None:
-        """Add the devices to `reading`; a GPU that does not respond keeps its known devices.
+        """Add the devices to `reading`. For a GPU that does not respond, its devices of the last reading are added.
 
         Raises:
-            NvmlFailure: no GPU responds, and the last of them is not lost.
+            NvmlFailure: no GPU responds, and no device is known from earlier. If the last GPU is lost, nothing is
+                raised, and the reading is empty.
         """
         self.reopen_after = 0.0
         count = int(reading.driver.call("nvmlDeviceGetCount"))
@@ -59,7 +60,7 @@ class MachineDevices:
         self.reopen_after = _REOPEN_SECONDS if failures else None
 
     def forget(self, *, reopening: bool) -> None:
-        """Do nothing: in doubt the known devices still exist."""
+        """Do nothing: the known devices are kept, because they probably still exist after the driver is reopened."""
 
     def _read_gpu(self, index: int, reading: ReadingBuilder) -> None:
         """Add one GPU to `reading`, completely or not at all."""
@@ -122,7 +123,7 @@ def _read_mig_devices(reading: ReadingBuilder, gpu: Gpu, known: _KnownDevices) -
 
 
 def _mig_handles(reading: ReadingBuilder, gpu: Gpu) -> tuple[list[Mig], bool]:
-    """Return the MIG devices that respond, and whether all did."""
+    """Return the MIG devices that respond, and whether all of them did."""
     driver, found, complete = reading.driver, [], True
     for slot in mig_slots(driver, gpu.handle):
         failure = slot.failure
@@ -141,7 +142,9 @@ def _mig_handles(reading: ReadingBuilder, gpu: Gpu) -> tuple[list[Mig], bool]:
 
 
 def _steady(device: Device, known: _KnownDevices) -> Device:
-    """Fill in what only this reading is missing, so that the device does not look like another one."""
+    """Return `device`, completed with earlier known properties that could not be read this time, so that it does not
+    look like another device.
+    """
     before = known.get(device.uuid)
     if before is None or before.profile != device.profile:
         return device
@@ -168,8 +171,8 @@ def _in_mig_mode(driver: Driver, handle: Any) -> bool:
 
 
 def _instances_without_compute(driver: Driver, gpu: Gpu, seen: set[int]) -> list[Device]:
-    """Return GPU instances that nobody can use, if the driver lets us list them (usually not for an ordinary
-    account).
+    """Return GPU instances that nobody can use, because they have no compute instance. The driver usually lists them
+    for root only; otherwise the list is empty.
     """
     found: list[Device] = []
     for info in profiles(driver, gpu):
@@ -187,8 +190,8 @@ def _instances_without_compute(driver: Driver, gpu: Gpu, seen: set[int]) -> list
 
 
 def _has_compute_instance(driver: Driver, instance: Any) -> bool:
-    """Return whether an instance without a visible MIG device has a compute instance; a container can hide MIG
-    devices.
+    """Return whether a GPU instance, of which no MIG device is visible, has a compute instance. A container can hide
+    its MIG devices.
     """
     try:
         driver.call("nvmlGpuInstanceGetComputeInstanceById", instance, 0)

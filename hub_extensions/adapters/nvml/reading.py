@@ -1,4 +1,4 @@
-"""Builds one reading of the GPUs: the current state of each device as a sample."""
+"""Builds one reading of the GPUs: which devices there are, and the state of each device now as a sample."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Facts:
     Attributes:
         parent: the GPU of a MIG device; `None` if not known.
         alone: the counters of its GPU instance belong to this device alone.
-        settled: properties that the counters need and that are missing will still be missing a second later.
+        settled: if `parent` or the id of the GPU instance is missing, the driver will not report it a second later
+            either.
     """
 
     device: Device
@@ -35,8 +36,8 @@ class ReadingBuilder:
     """Collects one reading, in the order of the devices.
 
     Attributes:
-        own: the devices belong to the reader: the counters of a whole GPU are read too, and MPS clients only if
-            processes are listed.
+        own: only the devices of the server that reads are read: then the counters of whole GPUs are read too, and MPS
+            clients only if other processes are listed.
     """
 
     at: datetime
@@ -48,7 +49,9 @@ class ReadingBuilder:
     problems: list[str] = field(default_factory=list)
 
     def add(self, handle: Any, facts: Facts, memory_used: int | None) -> None:
-        """Add a device and its current state; a device without any value gets no sample. Raises `NvmlFailure`."""
+        """Add a device and its current state. A device of which no value could be read gets no sample. Raises
+        `NvmlFailure`.
+        """
         uuid = facts.device.uuid
         listed = processes_on(self.driver, handle, mps_alone=not self.own)
         counted, source = self._use(handle, facts)
@@ -66,7 +69,9 @@ class ReadingBuilder:
             )
 
     def _use(self, handle: Any, facts: Facts) -> tuple[Counted, str]:
-        """Return how much the device is used, and the source of that figure."""
+        """Return how busy the device is, and what measured it: ``nvml``, ``gpm``, or ``none`` if it cannot be
+        measured.
+        """
         device, parent, key = facts.device, facts.parent, facts.device.identity
         if device.profile is None:
             use = use_of_whole(self.driver, handle)
@@ -86,7 +91,7 @@ class ReadingBuilder:
 
 
 class Devices(Protocol):
-    """The devices that are read.
+    """The set of devices that a reader reads: all of the machine, or those of one server.
 
     Attributes:
         reopen_after: seconds after opening at which the driver has to be reopened; `None` if it need not be.
@@ -99,5 +104,7 @@ class Devices(Protocol):
         ...
 
     def forget(self, *, reopening: bool) -> None:
-        """Called before the driver is closed; `reopening` if `reopen_after` asked for it."""
+        """Drop what belongs to the open driver, before it is closed. `reopening` is True if it is reopened because of
+        `reopen_after`.
+        """
         ...

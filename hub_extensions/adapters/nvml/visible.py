@@ -56,11 +56,15 @@ def visible_devices(driver: Driver) -> VisibleDevices:
 
 _NO_MIG = {NOT_SUPPORTED, FUNCTION_NOT_FOUND}
 _HIDDEN = {NOT_FOUND, INVALID_ARGUMENT, NO_PERMISSION}
-"""MIG device numbers have gaps, and devices of others may not be queried from here."""
+"""Errors that only mean that a MIG device is not visible here: MIG device numbers have gaps, and devices of others may
+not be queried.
+"""
 
 
 def _seen_on(driver: Driver, gpu: Any) -> tuple[list[str], list[NvmlFailure]]:
-    """Return one GPU's devices and the failed calls. If its MIG mode is unknown, its MIG devices show it."""
+    """Return the UUIDs of one GPU's devices, and the failed calls. If its MIG mode cannot be read, visible MIG devices
+    show that it is in MIG mode.
+    """
     failures: list[NvmlFailure] = []
     try:
         cut = int(driver.call("nvmlDeviceGetMigMode", gpu)[0]) == 1

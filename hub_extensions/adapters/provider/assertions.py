@@ -53,7 +53,9 @@ class AssertionKeys(Protocol):
         ...
 
     def add(self, name: str, text: str) -> None:
-        """Store a key, and delete those that are no longer published. `name` is the time, `text` the key in PEM."""
+        """Store a key, and delete keys that are no longer published. `name` is the time of creation, `text` the key in
+        PEM.
+        """
         ...
 
 

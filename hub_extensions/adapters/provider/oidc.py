@@ -48,7 +48,7 @@ MAX_KEYS = 100
 KEY_RETRY_SECONDS = 60.0
 """Minimum time between two requests for the keys because of an unknown key."""
 FIRST_KEYS_SECONDS = 1.0
-"""The same as long as the keys have never been read."""
+"""Minimum time between two requests for the keys while no keys have been read yet."""
 KEYS_SECONDS = 3600.0
 """Age at which keys and document are fetched again. While the provider is away, the old ones stay valid."""
 MIN_RSA_BITS = 2048
@@ -56,7 +56,7 @@ OWN_TOKEN_SECONDS = 45.0
 """Time for which a token of our own client is reused. Keycloak's tokens live at least 60 s."""
 
 _KINDS = {"RS": ("RSA", None), "PS": ("RSA", None), "ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519")}
-"""Prefix of an algorithm's name -> type and curve of its keys."""
+"""Prefix of a signing algorithm's name -> type and curve that its keys must have."""
 
 
 class ProviderRefused(Exception):
@@ -334,8 +334,8 @@ class Provider:
         return header, claims
 
     async def _keys_for(self, header: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return the keys that may have signed it: those with its key id, or without an id, the only one of the
-        algorithm.
+        """Return the keys that may have signed a token with this header: those with its key id or, if it has no key id,
+        the only key of the algorithm.
         """
         if self._keys_at is None or self._clock() - self._keys_at >= KEYS_SECONDS:
             await self._fetch_keys(since=self._keys_at)
@@ -437,7 +437,9 @@ def ca_file_problem(path: str) -> str:
 
 
 def _is_unreachable(error: Exception) -> bool:
-    """Return whether the connection failed in a way that another request would repeat; a broken connection may not."""
+    """Return whether the provider could not be connected or did not answer in time, so that another request would fail
+    in the same way. A connection that broke does not count.
+    """
     broke = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
     return isinstance(error, (HTTPTimeoutError, asyncio.TimeoutError, OSError)) and not isinstance(error, broke)
 
@@ -488,7 +490,7 @@ def _read_keys(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
-    """Return whether a key belongs to this algorithm. A symmetric key belongs to no algorithm."""
+    """Return whether a key can be used with this algorithm. A symmetric key is never used."""
     kind, curve = _KINDS.get(algorithm) or _KINDS.get(algorithm[:2]) or ("", None)
     named = key.get("alg", algorithm)
     return key.get("kty") == kind and named == algorithm and (curve is None or key.get("crv") == curve)

@@ -1,7 +1,7 @@
-"""The stream of changes: one endless answer of the GPU service, in which each line is signed.
+"""The stream of changes of tickets: one endless answer of the GPU service, in which each line is signed.
 
-The request is HTTP/1.0, so that lines arrive without chunks. Tornado's client is not used, because it cannot close
-an endless answer.
+The request is HTTP/1.0, so that lines arrive without chunks. Tornado's client is not used, because it cannot close an
+endless answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The hub's client of the GPU service: asks for admission, reports what happened, follows the line.
+"""The hub's client of the GPU service: requests admission of servers, reports their starts and stops, and receives
+changes.
 
 There is one object for each hub process and service. All waiting spawners share one sender of their requests
-(``outbox.py``) and one endless stream of changes, which reconnects by itself.
+(``outbox.py``) and one endless stream of changes of tickets (places in the line), which reconnects by itself.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ HELD_SECONDS = 30.0  # other code may block the hub's event loop for this long w
 CACHED_FORMS = 1000
 JSON = {"Content-Type": "application/json"}
 LISTED_SECONDS = 3.0
-"""A new stream begins with every live ticket. A ticket that is not among them after this time has left the line."""
+"""A new stream begins with every live ticket (a user's place in the line). A ticket that has not been received after
+this time does not exist any more.
+"""
 CANNOT_WRITE = "store-unavailable"  # The reason that the service sends while it cannot write its records
 NO_ADDRESS = "its address is not set (c.GpuSpawnerMixin.gpu_service_url)"
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 3.0)
@@ -64,7 +67,7 @@ _READERS: dict[type, TypeAdapter[Any]] = {}
 
 
 class ServiceAway(Unanswered):
-    """The service does not answer, or not in messages that this version knows.
+    """The service does not answer, or answers in a form that this version does not know.
 
     Attributes:
         since: when that began (aware).
@@ -96,19 +99,23 @@ class ServiceRefused(Rejected):
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The stream of changes was lost."""
+    """An update for waiting spawners: the stream of changes was lost."""
 
     since: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """The stream of changes is connected again; waiting spawners should ask again."""
+    """An update for waiting spawners: the stream of changes is connected again, so they should repeat their
+    requests.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class TicketList:
-    """The ids of all live tickets, sent after a reconnect: tickets that ended meanwhile are missing."""
+    """An update for waiting spawners after a reconnect: the ids of all live tickets. A ticket that is missing has
+    ended.
+    """
 
     tickets: Collection[str]
 
@@ -122,7 +129,7 @@ class GpuServiceClient:
     Attributes:
         away_since: when the service stopped answering; `None` while it answers.
         going_down: the hub is shutting down, because the task of the stream was cancelled from outside.
-        titles: the titles of offers by id, as last reported.
+        titles: the titles of offers (lines of the start page) by id, as last reported.
     """
 
     def __init__(self, url: str, secret: str | Signer, account: int | None = None) -> None:
@@ -152,7 +159,9 @@ class GpuServiceClient:
     def ask(
         self, ask: Ask, on_unanswered: OnUnanswered = lambda why: None, patience: float | None = 0
     ) -> asyncio.Future[TicketStatus]:
-        """Ask for admission until there is an answer; the same (user, server) finds the same ticket.
+        """Request admission of a server, and repeat the request until there is an answer.
+
+        Each request of the same (user, server) gets the same ticket (place in the line).
 
         Args:
             on_unanswered: called with a ServiceAway after each attempt without an answer.
@@ -190,17 +199,20 @@ class GpuServiceClient:
         )
 
     async def ended(self, ticket: str, message: Ended) -> None:
-        """Report how an attempt ended. Raises ServiceAway, ServiceRefused."""
+        """Report how an attempt to start a server ended. Raises ServiceAway, ServiceRefused."""
         await self._send(self._reports, "POST", f"hub/tickets/{ticket}/ended", None, message, REPORT_SECONDS)
 
     async def stopped(self, message: Stopped) -> None:
-        """Report a stop as a hint. It uses its own connections and ends within one second, so that no stop waits for
-        it.
+        """Report that a server was stopped. This is a hint, because the service also notices the stop by itself: the
+        request uses its own connections and ends within one second, so that no stop waits for it. Raises ServiceAway,
+        ServiceRefused.
         """
         await self._send(self._stops, "POST", "hub/stopped", None, message, STOP_SECONDS)
 
     async def signed_out(self, message: SignedOut) -> DrainState:
-        """Hand over the stop of a server that holds a lease. Raises ServiceAway, ServiceRefused."""
+        """Have the service stop a server that holds a lease, because its user's session ended. Return the progress of
+        the stop. Raises ServiceAway, ServiceRefused.
+        """
         return await self._send(self._reports, "POST", "hub/signed-out", DrainState, message, REPORT_SECONDS)
 
     async def without_session(self, message: WithoutSessions) -> None:
@@ -249,8 +261,8 @@ class GpuServiceClient:
             del self._forms[next(iter(self._forms))]
 
     def last_form(self, groups: tuple[str, ...]) -> FormState | None:
-        """Return the last offers for these groups, for a form that opens while the service is away. Its figures are
-        old.
+        """Return the form that was last received for these groups, for a user who opens the start page while the
+        service is away; `None` if there is none. Its figures are old.
         """
         return form_for(groups, self._forms)
 
@@ -301,7 +313,14 @@ class GpuServiceClient:
             raise
 
     async def _read_changes(self, again: bool) -> bool:
-        """Read one connection to its end."""
+        """Read the stream over one connection until it ends.
+
+        Args:
+            again: the stream was lost before, so waiting spawners have to repeat their requests.
+
+        Returns:
+            True, if the stream was open and the service closed it.
+        """
         if not urlsplit(self._url).hostname:
             raise ValueError(NO_ADDRESS)  # otherwise it would connect to port 80 of this machine
         stream = await open_stream(self._url, "hub/events", self._signer, self._account)
@@ -415,7 +434,7 @@ _SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_ServiceKey, GpuSer
 
 
 def gpu_service(url: str, secret: str, account: int | None = None) -> GpuServiceClient:
-    """Return the client of this hub process (of the running loop) for that service."""
+    """Return the client for that service. All callers in this hub process (in the running loop) share it."""
     services = _SERVICES.setdefault(asyncio.get_running_loop(), {})
     key = (url, secret, account)
     if key not in services:

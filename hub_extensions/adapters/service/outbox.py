@@ -1,6 +1,6 @@
-"""The hub's requests for admission that are not answered yet, sent together in the order of acceptance.
+"""The hub's unanswered requests for admission of servers, sent together in the order in which they were accepted.
 
-One sender serves them all. While the service does not answer it retries after growing pauses. New requests join the
+One sender serves them all. While the service does not answer, it retries after growing pauses. New requests join the
 list, so the first attempt that succeeds delivers all of them in the right order.
 """
 
@@ -22,7 +22,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 
 
 class Unanswered(Exception):
-    """A request without an answer.
+    """A request got no answer.
 
     Attributes:
         answers: the service is up and asks to try again later.
@@ -50,8 +50,8 @@ class _Entry:
     giving_up: asyncio.TimerHandle | None = None
 
     def note(self, why: Unanswered) -> None:
-        """Note an attempt without an answer. Patience starts at the first one, but not while the service asks to try
-        later.
+        """Note an attempt to send the request that got no answer. The time limit (`patience`) runs from the first such
+        attempt, but not while the service asks to try later.
         """
         self.on_unanswered(why)
         if why.answers and self.patience != 0:
@@ -95,7 +95,7 @@ class Outbox:
         """Queue a request until it is answered.
 
         Args:
-            accepted: decides its place in the list.
+            accepted: when the user's request was accepted; requests are sent in this order.
             on_unanswered: called after each attempt without an answer.
             patience: the future fails after this many seconds without an answer; `None` for no limit.
         """
@@ -165,7 +165,9 @@ class Outbox:
             entry.stop_clock()
 
     def _hand_back(self, no: Rejected) -> None:
-        """Handle the rejection of one request in a delivery: send its requests one by one to find the rejected one."""
+        """Handle a delivery that was rejected because of one of its requests: send the requests one by one to find the
+        rejected one.
+        """
         self._silent = None
         if len(self._under_way) == 1:
             self._under_way[0].fail(no)

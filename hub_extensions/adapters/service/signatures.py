@@ -22,7 +22,9 @@ from hub_extensions.core.signing import (
 )
 
 MAX_NONCES = 50_000
-"""Maximum number of nonces kept per window. When it is exceeded, a new life begins and every hub signs again."""
+"""Maximum number of nonces kept per window. When it is exceeded, the service takes a new `Signatures.life`, which
+invalidates all earlier signatures, so that every hub has to sign again.
+"""
 
 
 class SignatureVerdict(Enum):
@@ -72,7 +74,8 @@ class Signatures:
         self.hub_clock_ahead: timedelta | None = None
 
     def verify(self, method: str, target: str, header: str) -> VerifiedRequest | None:
-        """Verify a request before its body is read; `None` if the hub did not sign it. Counts as its one use.
+        """Verify a request before its body is read; `None` if the hub did not sign it. A valid request counts as used
+        afterwards.
 
         The caller still has to compare the body with the signed hash.
         """
@@ -97,7 +100,9 @@ class Signatures:
         return VerifiedRequest(request, SignatureVerdict.GOOD)
 
     def may_be_hub(self, method: str, target: str, header: str) -> bool:
-        """Return whether the hub signed this and it was not used yet. Changes nothing; `verify` follows later."""
+        """Return whether the hub signed this request and it was not used yet. The request does not count as used:
+        `verify` follows later.
+        """
         request = request_of(self._secret, method, target, header)
         return request is not None and request.nonce not in self._seen and is_in_time(request, self._clock())
 

@@ -1,6 +1,7 @@
 """Signs requests to the GPU service or the gate, and verifies their answers.
 
-One object serves all connections to one service, because each of them learns the service's time from the answers.
+All connections to one service share one `Signer`, because each answer shows the service's time, which the next
+signature needs.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class OutgoingRequest:
     """One signed request.
 
     Attributes:
-        headers: to be sent with it.
+        headers: the signature, to be sent with the request.
     """
 
     def __init__(self, signer: Signer, request: SignedRequest, headers: Mapping[str, str]) -> None:

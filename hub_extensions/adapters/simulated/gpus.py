@@ -1,8 +1,9 @@
-"""Simulated GPUs for machines without any: a layout defines the devices, the users' kernels determine their use.
+"""Simulated GPUs for machines without any: a layout defines the devices, and the users' kernels determine how busy they
+are.
 
-Nothing is random. The use of a device is the processor time of the kernels that have it (100 percent is one busy
-core). Its memory is their resident memory, up to the size of the device. A running cell therefore moves the panel,
-and an idle one counts down. Tensor pipes and bandwidth are not simulated.
+Nothing is random. A device is as busy as the kernels that have it: 100 percent is one busy core. Its used memory is
+their resident memory, up to the size of the device. So a running cell shows in the panel, and an idle server is culled
+as on a real GPU. Tensor pipes and bandwidth are not simulated.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class SimulatedGpus:
         self._use: dict[str, float | None] = {}
 
     def read(self, now: datetime) -> InventoryReading:
-        """Return the current devices and samples with the time `now`. In the first reading the use is unknown where
-        a kernel runs.
+        """Return the current devices and samples with the time `now`. In the first reading it is unknown how busy the
+        devices with kernels are.
         """
         running = self._running()
         self._count(running)
@@ -59,7 +60,7 @@ class SimulatedGpus:
         return InventoryReading(now, self.layout.devices, samples)
 
     def close(self) -> None:
-        """Drop the counts, so that the next reading is a first one."""
+        """Drop the processor times, so that the next reading is treated as the first."""
         self._at = None
         self._before = {}
         self._use = {}

@@ -32,7 +32,8 @@ class Layout:
 
     Attributes:
         name: the name of the file without its suffix.
-        title, source: for display, and the origin of the figures.
+        title: for display.
+        source: the origin of the figures.
         devices: as an inventory lists them, in the driver's order; their UUIDs are derived from the name and never
             change.
         fractions: offer id of a device (``gpu``, ``mig-3g.20gb``) -> the shares of it that are offered.
@@ -144,7 +145,9 @@ def _mig_device(part: _Part, gpu: Device, key: str) -> Device:
 
 
 def _cut(where: _Where, content: object, product: str) -> list[_Part]:
-    """Return the parts of one GPU in the order of the command. Values that the layout omits come from the table."""
+    """Return the parts into which one GPU is cut, in the order in which ``nvidia-smi mig -cgi`` creates them. Values
+    that the layout omits come from the package's table.
+    """
     table = _table(product)
     if table is None:
         raise LayoutError(

@@ -1,4 +1,7 @@
-"""The store: tickets, leases, facts, samples, usage records and the journal, in SQLite or PostgreSQL.
+"""The service's database, in SQLite or PostgreSQL.
+
+It has tickets (users' places in the line), leases (a server's right to a share of a GPU), facts about running servers,
+usage records and samples (how long and how much servers used their GPUs), and the journal of decisions.
 
 No other package imports SQLAlchemy or alembic.
 """

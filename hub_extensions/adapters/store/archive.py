@@ -1,7 +1,7 @@
-"""The history for commands beside the service: read as a stream, and import without delaying the service.
+"""Access to the history (usage records and the journal) for commands that run beside the service.
 
-A reader sees the state of one moment and locks nothing. A writer uses short transactions, and its rows are visible once
-the import is done (``usage.py``).
+A reader sees the database as it was at one moment, reads it as a stream and locks nothing. An import uses short
+transactions, so that it does not delay the service, and its rows become visible once it is finished (``usage.py``).
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ CSV_NAMES = {
     "user": "user",
     "limit": "lifetime_seconds",
 }
-"""The columns of a trace and our columns for them. `submit` is in seconds since the first use began."""
+"""Column of an exported trace -> our column. `submit` is computed: the seconds since the first use of the trace
+began.
+"""
 OUR_NAMES = tuple(name for name in usage.FIELDS if name not in CSV_NAMES.values())
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMinute:
-    """The highest use and the memory of one minute of a use; `None` if unknown."""
+    """The highest GPU utilization and the used memory in one minute of a use (one server's time with its devices);
+    `None` if not measured.
+    """
 
     at: datetime
     percent: float | None
@@ -64,10 +68,10 @@ SAMPLE_NAMES = tuple(column.name for column in SAMPLES.columns)
 
 
 class Archive:
-    """The records and the journal of a store, for one thread. Every method may raise `StoreUnavailable`."""
+    """The usage records and the journal of a store, for one thread. Every method may raise `StoreUnavailable`."""
 
     def __init__(self, engine: Engine) -> None:
-        """Use `Archive.open`."""
+        """Create an archive. Callers use `Archive.open`, which also checks the version."""
         self._engine = engine
 
     @classmethod
@@ -97,7 +101,8 @@ class Archive:
     # -------------------------------------------------------------- reading
 
     def uses(self) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield all records in the order in which they began, in batches: the columns `CSV_NAMES`, then `OUR_NAMES`.
+        """Yield all usage records for an export, in the order in which the uses began, in batches: the columns
+        `CSV_NAMES`, then `OUR_NAMES`.
 
         The database converts times to text, so that no row is converted one by one.
         """
@@ -112,20 +117,30 @@ class Archive:
             yield from _pieces(connection, chosen)
 
     def pool_sizes(self) -> dict[str, int]:
-        """Return the number of devices of every pool, as the service saw them last."""
+        """Return the number of devices of every pool (the devices of one kind, for which users wait in one line), as
+        the service last stored it.
+        """
         with self._engine.connect() as connection, connection.begin():
             kept = connection.scalar(sa.select(META.c.value).where(META.c.name == "pool-sizes"))
         sizes: dict[str, int] = json.loads(kept) if kept else {}
         return sizes
 
     def journal(self, which: JournalFilter) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield rows of the journal in the order of their writing, in batches: the columns `JOURNAL_NAMES`."""
+        """Yield the selected rows of the journal in the order in which they were written, in batches: the columns
+        `JOURNAL_NAMES`.
+        """
         chosen = sa.select(*(self._plain(JOURNAL.c[name]) for name in JOURNAL_NAMES)).order_by(JOURNAL.c.id)
         with self._engine.connect() as connection, connection.begin():
             yield from _pieces(connection, chosen.where(*conditions(which)))
 
     def samples(self, since: datetime | None, until: datetime | None) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield samples from `since` (included) to `until`, by use and minute, in batches: `SAMPLE_NAMES`."""
+        """Yield samples (measurements of a use in one minute) by use and minute, in batches: the columns
+        `SAMPLE_NAMES`.
+
+        Args:
+            since: time of the first sample; `None` for no limit.
+            until: time before which samples are returned; `None` for no limit.
+        """
         columns = [self._plain(column) for column in SAMPLES.columns]
         chosen = sa.select(*columns).order_by(SAMPLES.c.key, SAMPLES.c.at)
         if since is not None:
@@ -136,9 +151,10 @@ class Archive:
             yield from _pieces(connection, chosen)
 
     def measured_uses(self, span: timedelta) -> Iterator[tuple[dict[str, Any], tuple[MeasuredMinute, ...]]]:
-        """Yield our own uses of a GPU that ended in the last `span`: `MEASURED_NAMES`, and the samples of each.
+        """Yield the uses of a GPU on this hub that ended in the last `span`: their columns `MEASURED_NAMES`, and their
+        measured minutes.
 
-        A use that was never ready is left out.
+        Uses whose server never became ready, and imported ones, are left out.
         """
         measured = (SAMPLES.c.at, SAMPLES.c.highest_percent, SAMPLES.c.source, SAMPLES.c.memory_bytes)
         columns = (USAGE.c.key, *(USAGE.c[name] for name in MEASURED_NAMES), *measured)
@@ -163,7 +179,9 @@ class Archive:
                 yield dict(zip(MEASURED_NAMES, first[1:-last], strict=True)), known
 
     def waits(self, span: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
-        """Return pool, beginning and end of every wait that ended in the last `span`, also of users who got nothing."""
+        """Return pool, beginning and end of every wait on this hub that ended in the last `span`, also of users who
+        left without a GPU.
+        """
         until = sa.func.coalesce(USAGE.c.admitted, USAGE.c.ended, type_=USAGE.c.ended.type)
         chosen = (
             sa.select(USAGE.c.pool, USAGE.c.asked, until)
@@ -178,7 +196,9 @@ class Archive:
         return self._engine.dialect.name == "postgresql"
 
     def _since(self, first: datetime) -> Any:
-        """Return the SQL expression for the seconds since the first use began, in thousandths."""
+        """Return the SQL expression for the seconds from `first`, when the first use began, to the beginning of a use,
+        rounded to thousandths.
+        """
         if self._postgresql():
             seconds = sa.func.date_part("epoch", USAGE.c.began, type_=sa.Double) - first.timestamp()
             return sa.func.round(seconds * 1000, type_=sa.Double) / 1000.0
@@ -199,13 +219,13 @@ class Archive:
     # -------------------------------------------------------------- importing
 
     def import_of(self, digest: str) -> tuple[str, datetime] | None:
-        """Return label and time of an import of this file, or `None`."""
+        """Return label and time of the import of the file with this digest; `None` if it was not imported."""
         with self._engine.begin() as connection:
             return usage.import_of(connection, digest)
 
     @contextmanager
     def importing(self, label: str, digest: str) -> Iterator[Import]:
-        """Import records. An import that breaks off leaves nothing behind."""
+        """Import records within this block. If it fails, all records of the import are removed."""
         with self._engine.begin() as connection:
             batch = usage.begin_import(connection, label, digest, datetime.now(timezone.utc))
         going = Import(self._engine, batch)
@@ -221,10 +241,10 @@ class Archive:
 
 
 class Import:
-    """An import that is running.
+    """An import in progress.
 
     Attributes:
-        rows: the number of added rows.
+        rows: the number of records added so far.
     """
 
     def __init__(self, engine: Engine, batch: int) -> None:
@@ -233,9 +253,13 @@ class Import:
         self.rows = 0
 
     def add(self, records: Sequence[tuple[UsageRecord, str]]) -> tuple[int, ...]:
-        """Add records with their keys. Return the positions of records whose key this import has already had.
+        """Add records. Records that the store already has, from another import or from this hub, are skipped.
 
-        Records that the store already has, from another import or as our own, are left unchanged.
+        Args:
+            records: each record, and the key of the same use as this hub would have recorded it ("" without one).
+
+        Returns:
+            The positions of records whose key this import has already added. If there are any, nothing is added.
         """
         with self._engine.begin() as connection:
             keys = [key for record, own in records for key in (record.key, own) if key]

@@ -1,4 +1,4 @@
-"""Copies of an SQLite store, the check of its file, and putting a copy back.
+"""Daily copies of an SQLite store, the check whether its file is damaged, and the restoring of a copy.
 
 Everything works on files, so that administrators can use it while no service runs. For PostgreSQL, use its own tools.
 """
@@ -24,8 +24,9 @@ DAILY_COPIES = 7  # days whose copies are kept
 LEFT_OUT = frozenset({"gpu_samples"})
 """Tables that are empty in a daily copy: samples are nine tenths of a busy store, and a restart does not need them."""
 NEARLY_FULL = 0.1
-"""With less free space (or less than a GiB of a large volume), samples are not stored, so that hub and service can
-write what they must."""
+"""If less than this part of the volume is free (or less than a GiB of a large volume), samples are not stored, so that
+hub and service can still write what they need.
+"""
 ROOM = 256 * 1024  # bytes that a store must be able to write when it is opened: its log and the log's index
 MIB = 2**20
 BESIDE = ("", "-wal", "-shm")
@@ -45,7 +46,7 @@ def sqlite_file(url: str) -> Path | None:
 
 
 def damage(file: Path) -> str:
-    """Return what SQLite's quick check finds wrong with a file, shortened; "" if it is whole. Nothing is changed.
+    """Return what SQLite's quick check reports about a file, shortened; "" if the file is intact. Nothing is changed.
 
     Raises:
         sqlite3.OperationalError: it cannot be read now.
@@ -63,7 +64,9 @@ def damage(file: Path) -> str:
 
 
 def note_in(file: Path, name: str) -> str | None:
-    """Return a small value of a running service by its name, or `None` if it is missing or cannot be read now."""
+    """Return a single value that the service has stored under this name; `None` if it is missing or cannot be read
+    now.
+    """
     try:
         with closing(sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro", uri=True)) as connection:
             found = connection.execute("SELECT value FROM gpu_meta WHERE name = ?", (name,)).fetchone()
@@ -90,7 +93,9 @@ def refuse_damaged(file: Path) -> None:
 
 
 def empty_beside_older(file: Path, folder: Path) -> str:
-    """Return a warning if the store is new although an older one is beside it; "" otherwise."""
+    """Return a warning if the store's file is empty or missing although there are copies or logs of an earlier store
+    beside it; "" otherwise.
+    """
     if file.exists() and file.stat().st_size:
         return ""
     log = file.with_name(f"{file.name}-wal")
@@ -203,7 +208,8 @@ def _copy_tables(source: Path, half: Path, left_out: Collection[str]) -> None:
 
 
 def put_back(copy: Path, file: Path, now: datetime) -> Path | None:
-    """Put `copy` in the place of `file`, which no service uses now. Return where the old file is, if there was one.
+    """Replace `file`, which no service uses now, by `copy`. Return the path to which the replaced file was moved;
+    `None` if there was none.
 
     Raises:
         StoreUnavailable: the copy is damaged.
@@ -223,7 +229,7 @@ def put_back(copy: Path, file: Path, now: datetime) -> Path | None:
 
 
 def _like_folder(file: Path) -> None:
-    """Give a file that root copied to the owner of its folder."""
+    """Give a file that root has copied the owner of its folder, so that the service can write it."""
     if os.geteuid() == 0:
         owner = file.parent.stat()
         os.chown(file, owner.st_uid, owner.st_gid)

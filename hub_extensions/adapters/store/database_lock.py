@@ -49,7 +49,7 @@ class DatabaseLock:
     """
 
     def __init__(self, url: str) -> None:
-        """Create the lock for a `url` for which `needed` is true.
+        """Create the lock for a `url` for which `needed` returns True.
 
         Raises:
             StoreUnavailable: it is not the address of a database.
@@ -63,7 +63,7 @@ class DatabaseLock:
 
     @staticmethod
     def needed(url: str) -> bool:
-        """Whether a service on another machine may use the database too.
+        """Return whether the database at `url` needs the lock, because a service on another machine could use it too.
 
         Raises:
             StoreUnavailable: it is not the address of a database.
@@ -71,7 +71,7 @@ class DatabaseLock:
         return parse_url(url).get_backend_name() == "postgresql"
 
     async def take(self) -> bool:
-        """Try once to take the lock. Return `False` if another service has it.
+        """Try once to take the lock. Return `False` if another service holds it.
 
         Raises:
             StoreUnavailable: the database does not answer.

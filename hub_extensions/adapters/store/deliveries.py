@@ -1,4 +1,4 @@
-"""Table of notices to users, from the change that creates them until they are accepted or given up."""
+"""Table of deliveries: notices on their way to a user by mail or webhook, until they are accepted or given up."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def deliveries(connection: Connection) -> tuple[Delivery, ...]:
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove the deliveries to a user."""
+    """Remove the deliveries to a user whose account was deleted."""
     connection.execute(sa.delete(DELIVERIES).where(DELIVERIES.c.user == user))

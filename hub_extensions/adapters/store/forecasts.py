@@ -1,4 +1,8 @@
-"""Table of given forecasts and their outcomes. Names are not stored, and tickets only until they end."""
+"""Table of the wait forecasts that were given to users, and of the real waits, by which forecasts are judged and
+corrected.
+
+User names are not stored, and the ticket of a forecast only until it ends.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +48,21 @@ FORECASTS = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the forecasts of `changes`, replacing known ones."""
+    """Write the forecasts of `changes`. A stored forecast with the same id is replaced."""
     upsert(connection, FORECASTS, map(_row, changes.forecasts))
 
 
 def open_ones(connection: Connection) -> tuple[Given, ...]:
-    """Return the forecasts whose outcome is still open, the oldest first."""
+    """Return the forecasts of tickets that still wait, the oldest first."""
     return _given(connection, sa.select(FORECASTS).where(FORECASTS.c.end == "").order_by(FORECASTS.c.at))
 
 
 def matured(connection: Connection) -> tuple[Given, ...]:
-    """Return the forecasts by which each pool is judged and corrected, in the order of their outcomes."""
+    """Return forecasts whose real wait is known, in the order in which the tickets started.
+
+    For each pool (the devices that one line serves) these are the last `LAST` ones, and the last `LAST` ones that were
+    given when the user joined. By them the forecasts of the pool are judged and corrected.
+    """
     found: dict[str, Given] = {}
     pools = sa.select(FORECASTS.c.pool).where(FORECASTS.c.end == "started").distinct()
     for pool in tuple(connection.scalars(pools)):

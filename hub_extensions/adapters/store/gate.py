@@ -60,12 +60,13 @@ _SIGN_INS = sa.Table(
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session.
+    """A session of a browser at the gate.
 
     Attributes:
         id: the cookie's hash.
+        hub_session: the hub's session from which it was created.
         sealed: the hub's token, encrypted.
-        rounds: see `GateSession`.
+        rounds: the last silent sign-in for each app, as JSON; "" without any.
     """
 
     id: str
@@ -131,7 +132,7 @@ class GateStore:
         return None if row is None else StoredSession(**row)
 
     def put(self, session: StoredSession, instead_of: str = "") -> None:
-        """Write a session, and remove the session that it replaces."""
+        """Write a session, and remove the session with the id `instead_of`, which it replaces."""
         with self._engine.begin() as connection:
             if instead_of:
                 connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == instead_of))
@@ -139,10 +140,10 @@ class GateStore:
             upsert(connection, _SESSIONS, [asdict(session)])
 
     def remove(self, ids: Collection[str], user: str = "", of_hub: Collection[str] | None = None) -> set[str]:
-        """Remove these sessions, and those of `user` that were created from these sessions of the hub (from any if
-        `None`).
+        """Remove the sessions with these ids. If `user` is given, also remove the user's sessions that were created
+        from the hub sessions `of_hub`, or all sessions of the user if it is `None`.
 
-        Sessions that another gate created are removed too. Return the ids of all removed sessions.
+        Sessions that another gate created are removed too. Return the ids of the removed sessions of `user`.
         """
         gone: set[str] = set()
         with self._engine.begin() as connection:
@@ -159,12 +160,14 @@ class GateStore:
         return gone
 
     def uses(self) -> dict[str, datetime]:
-        """Return when each session was last used, as far as it was written."""
+        """Return the time of last use of each session by its id. Times are written once a minute, so the last use may
+        be later.
+        """
         with self._engine.begin() as connection:
             return {row.id: row.last_use for row in connection.execute(sa.select(_SESSIONS.c.id, _SESSIONS.c.last_use))}
 
     def note_uses(self, last_uses: Mapping[str, datetime]) -> None:
-        """Write when sessions were last used. A later use that another gate wrote stays."""
+        """Write when sessions were last used. A later time that another gate wrote is not overwritten."""
         rows = [{"which": id, "used": used} for id, used in last_uses.items()]
         if rows:
             change = sa.update(_SESSIONS).where(
@@ -175,7 +178,11 @@ class GateStore:
                 connection.execute(change.values(last_use=sa.bindparam("used", type_=UtcTime())), rows)
 
     def begin(self, sign_in: StoredSignIn, over: datetime) -> None:
-        """Write a sign-in. Sign-ins begun before `over` are discarded, and the oldest if there are too many."""
+        """Write a pending sign-in. If there are too many, the oldest are discarded.
+
+        Args:
+            over: pending sign-ins that began before this time are discarded.
+        """
         with self._engine.begin() as connection:
             connection.execute(sa.delete(_SIGN_INS).where(_SIGN_INS.c.begun < over))
             count = connection.execute(sa.select(sa.func.count()).select_from(_SIGN_INS)).scalar_one()
@@ -185,13 +192,15 @@ class GateStore:
             upsert(connection, _SIGN_INS, [asdict(sign_in)])
 
     def find(self, state: str) -> StoredSignIn | None:
-        """Return a pending sign-in, or `None`."""
+        """Return the pending sign-in with this hash of its state, or `None`."""
         with self._engine.begin() as connection:
             row = connection.execute(sa.select(_SIGN_INS).where(_SIGN_INS.c.state == state)).mappings().first()
         return None if row is None else StoredSignIn(**row)
 
     def finish(self, state: str) -> bool:
-        """Remove a sign-in whose browser came back. Return `False` if it was removed before: this is a repeat."""
+        """Remove a pending sign-in whose browser came back. Return `False` if it was removed before: then the request
+        is a repeat, and is refused.
+        """
         with self._engine.begin() as connection:
             return connection.execute(sa.delete(_SIGN_INS).where(_SIGN_INS.c.state == state)).rowcount == 1
 

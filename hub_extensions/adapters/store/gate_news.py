@@ -31,13 +31,13 @@ _LEAD = 0x6A68677075000003
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Changes by another gate, or by this one.
+    """What one of several gates has changed in the shared database.
 
     Attributes:
         user: the user who was signed out; "" if nobody was.
         ended: ids of sessions that have ended.
-        keys: whether the keys that sign have changed.
-        missed: whether notifications may have been lost.
+        keys: whether the keys that sign assertions have changed.
+        missed: whether notifications may have been lost, so that the stored sessions have to be read again.
     """
 
     user: str = ""
@@ -47,14 +47,14 @@ class News:
 
 
 def letters_of(news: News) -> Iterator[str]:
-    """Return the news as texts that are short enough for a notification."""
+    """Return the news as one or more texts (JSON) that are short enough for a notification."""
     for start in range(0, max(1, len(news.ended)), MOST_IDS):
         ended = news.ended[start : start + MOST_IDS]
         yield json.dumps({"user": news.user, "ended": ended, "keys": news.keys})
 
 
 def news_in(letter: str) -> News:
-    """Parse a notification. If that fails, the news has `missed`."""
+    """Parse the text of a notification. If it cannot be read, the returned news has `missed`."""
     try:
         found = json.loads(letter)
         return News(str(found["user"]), tuple(map(str, found["ended"])), found["keys"] is True)
@@ -63,11 +63,11 @@ def news_in(letter: str) -> News:
 
 
 class NewsFromOthers:
-    """Listens on a connection of its own, in one thread of the caller.
+    """Receives the news of other gates on its own database connection, in one thread of the caller.
 
     Attributes:
-        leads: whether this gate is the one that does work which must be done once.
-        try_again_at: when it tries to lead again, on the running clock.
+        leads: whether this gate does the work that only one of the gates must do, such as the audit.
+        try_again_at: when it next tries to take the lock for that work, on the running clock.
     """
 
     def __init__(self, url: str) -> None:

@@ -89,7 +89,7 @@ def _with_words(words: str, codes: Iterable[str]) -> sa.ColumnElement[bool]:
 
 
 def notices(connection: Connection, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:
-    """Return the notices from `since` on, the newest first; everybody's if `user` is `None`."""
+    """Return the notices from `since` on, the newest first; the notices of all users if `user` is `None`."""
     columns = [column for column in NOTICES.columns if column.name != "id"]
     chosen = sa.select(*columns).where(NOTICES.c.at >= since).order_by(NOTICES.c.id.desc())
     rows = connection.execute(chosen if user is None else chosen.where(NOTICES.c.user == user))
@@ -97,7 +97,7 @@ def notices(connection: Connection, user: str | None, since: datetime) -> tuple[
 
 
 def users(connection: Connection) -> tuple[str, ...]:
-    """Return all users in the notices."""
+    """Return all users to whom there are notices."""
     return tuple(connection.scalars(sa.select(NOTICES.c.user).distinct()))
 
 
@@ -116,7 +116,9 @@ def forget(connection: Connection, user: str) -> None:
 
 
 def keeps(connection: Connection, since: datetime) -> tuple[tuple[str, datetime], ...]:
-    """Return who has pressed *keep* since then, and when, the oldest first."""
+    """Return who pressed the button *keep* (which delays the stop of an idle server) since this time, and when, the
+    oldest first.
+    """
     chosen = sa.select(JOURNAL.c.user, JOURNAL.c.at).where(JOURNAL.c.kind == "kept", JOURNAL.c.at >= since)
     rows = connection.execute(chosen.order_by(JOURNAL.c.id))
     return tuple((row.user, row.at) for row in rows if row.user)

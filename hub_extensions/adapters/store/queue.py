@@ -1,4 +1,7 @@
-"""Tables of tickets and leases. Ended tickets are kept for a while, ended leases are removed."""
+"""Tables of tickets (users' places in the line) and of leases (a server's right to a share of a GPU).
+
+Ended tickets are kept for a while, ended leases are removed.
+"""
 
 from __future__ import annotations
 
@@ -89,26 +92,30 @@ def leases(connection: Connection) -> tuple[Lease, ...]:
 
 
 def next_place(connection: Connection) -> int:
-    """Return a number larger than the place of any stored ticket; 1 without tickets."""
+    """Return the place number for the next ticket: larger than that of any stored ticket; 1 without tickets."""
     return int(connection.scalar(sa.select(sa.func.max(TICKETS.c.place))) or 0) + 1
 
 
 def last_offers(connection: Connection, user: str) -> tuple[OfferId, ...]:
-    """Return the offers of the user's newest ticket. Places only grow, so a clock that was set back does not matter."""
+    """Return the offers (lines of the start page) that the user's newest ticket accepts; the form preselects them. The
+    newest is the one with the highest place number, because a clock may be set back.
+    """
     newest = sa.select(TICKETS.c.choices).where(TICKETS.c.user == user).order_by(TICKETS.c.place.desc()).limit(1)
     wanted_offers = connection.scalar(newest)
     return _known(wanted_offers or ())
 
 
 def last_offers_by_user(connection: Connection) -> dict[str, tuple[OfferId, ...]]:
-    """Return `last_offers` of every user."""
+    """Return what `last_offers` returns, for every user with a ticket."""
     newest = sa.select(sa.func.max(TICKETS.c.place)).group_by(TICKETS.c.user)
     rows = connection.execute(sa.select(TICKETS.c.user, TICKETS.c.choices).where(TICKETS.c.place.in_(newest)))
     return {user: _known(wanted_offers) for user, wanted_offers in rows}
 
 
 def _known(wanted_offers: Iterable[tuple[str, int]]) -> tuple[OfferId, ...]:
-    """Return the chosen offers whose ids are valid. They are only the default of the form."""
+    """Return the offers whose stored ids are still valid. Others can be left out, because the result is only the form's
+    default.
+    """
     found = []
     for offer, _ in wanted_offers:
         with suppress(OfferIdError):
@@ -117,13 +124,15 @@ def _known(wanted_offers: Iterable[tuple[str, int]]) -> tuple[OfferId, ...]:
 
 
 def prune(connection: Connection, before: datetime) -> None:
-    """Remove tickets that ended before `before`."""
+    """Remove tickets that ended before this time."""
     ended = TICKETS.c.state == TicketState.ENDED.value
     connection.execute(sa.delete(TICKETS).where(ended, TICKETS.c.ended_at < before))
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove the user's ended tickets. Live tickets end first, as for everybody."""
+    """Remove the ended tickets of a user whose account was deleted. Live tickets end first, like those of any other
+    user.
+    """
     ended = TICKETS.c.state == TicketState.ENDED.value
     connection.execute(sa.delete(TICKETS).where(ended, TICKETS.c.user == user))
 
@@ -170,7 +179,9 @@ def _ticket(row: Any) -> Ticket:
 
 
 def _demands(kept: object) -> PodDemands | None:
-    """Return the stored demands, or `None` if another version wrote them in another format."""
+    """Return what a pod requests from the scheduler, as stored with its ticket; `None` if another version stored it in
+    another format.
+    """
     try:
         return None if kept is None else _DEMANDS.validate_python(kept)
     except ValidationError:

@@ -1,4 +1,4 @@
-"""The values that go into the store and come out of it. All times are aware UTC."""
+"""The objects that are written to the store and read from it. All times are aware UTC."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from hub_extensions.core.usage import Minute, Use, UseEnd
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The values that the service needs after a restart.
+    """What the service reads from the store when it starts.
 
     Attributes:
-        tickets: waiting and admitted tickets, in the order in which they joined.
-        leases: leases that have not ended, also those of lost devices.
-        facts: of the running servers.
-        uses: open uses.
-        next_place: larger than the place of any stored ticket; 1 in a new store.
-        meta: small values of the service, by name.
-        deliveries: notices that are being sent to users.
-        forecasts: forecasts whose outcome is still open.
-        earlier_stops: orders and stops of an earlier version; later ones are in `meta`.
+        tickets: waiting and admitted tickets (users' places in the line), in the order in which they joined.
+        leases: leases that have not ended, also those whose device is gone from the machine.
+        facts: facts about the running servers.
+        uses: uses (one server's time with its devices) that have not ended.
+        next_place: the place number for the next ticket, larger than that of any stored ticket; 1 in a new store.
+        meta: single values of the service, by name.
+        deliveries: notices that are on their way to users.
+        forecasts: wait forecasts of tickets that still wait.
+        earlier_stops: ordered and begun stops that an earlier version stored; this version stores them in `meta`.
     """
 
     tickets: tuple[Ticket, ...]
@@ -45,7 +45,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class TicketRow:
-    """A ticket, and how and why it ended if it has ended."""
+    """A ticket (a user's place in the line) as it is stored.
+
+    Attributes:
+        end: how the ticket ended; `None` while it is live.
+        reason: why it ended; "" if no reason was given, and while it is live.
+        ended_at: when it ended; `None` while it is live.
+    """
 
     ticket: Ticket
     end: TicketEnd | None = None
@@ -55,17 +61,16 @@ class TicketRow:
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """One decision, as a text for administrators.
+    """One decision of the service, with its reason as text for administrators.
 
     Attributes:
-        ticket, lease, user, server: `None` if it is not about one.
+        ticket, lease, user, server: what the decision is about; `None` if it is not about one.
         kind: a code (``admitted``, ``stopped``).
-        text: why.
-        actor: ``user``, ``admin <name>``, ``hub`` or ``service``; "" if unknown.
-        evidence: figures, their age, and who measured them; "" if there is nothing to add.
-        reasons: the reasons that `text` was made from, for readers of other languages; empty if it was not made from
-            any.
-        grounds: the same for `evidence`.
+        text: why the service decided so.
+        actor: who caused it: ``user``, ``admin <name>``, ``hub`` or ``service``; "" if unknown.
+        evidence: the figures behind the decision, their age, and who measured them; "" without figures.
+        reasons: the reasons from which `text` was made, to translate it; empty if it was not made from reasons.
+        grounds: the reasons from which `evidence` was made; empty if it was not made from reasons.
     """
 
     at: datetime
@@ -90,10 +95,12 @@ class JournalRow:
         actor: str,
         grounds: Sequence[Reason] = (),
     ) -> JournalRow:
-        """Create a row whose texts are made of reasons.
+        """Create a row whose texts are made from reasons.
 
         Args:
             about: lease, user and server.
+            reasons: make `text`.
+            grounds: make `evidence`.
         """
         text, evidence = as_text(reasons), as_text(grounds, ", ")
         return cls(at, kind, None, *about, text, actor, evidence, tuple(reasons), tuple(grounds))
@@ -118,11 +125,11 @@ class JournalFilter:
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """A notice for the next page of a user.
+    """A notice, which is shown to a user at the next page.
 
     Attributes:
-        server: "" for the default server.
-        reasons: as those of `JournalRow`.
+        server: the server that it is about; "" for the default server.
+        reasons: the reasons from which `text` was made, to translate it; empty if it was not made from reasons.
     """
 
     at: datetime
@@ -133,26 +140,26 @@ class NoticeRow:
 
     @classmethod
     def because(cls, at: datetime, user: str, server: str, *reasons: Reason) -> NoticeRow:
-        """Create a notice whose text is made of reasons, without what they add for the log."""
+        """Create a notice whose text is made from reasons. Details that reasons have only for the log are left out."""
         return cls(at, user, server, as_text(reasons), tuple(replace(each, log_message="") for each in reasons))
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of one decision, written together or not at all.
+    """The changes of one decision of the service, written together or not at all.
 
-    A value with a key replaces the stored one: a ticket and a lease (id), facts (user and server), an open use and a
-    usage record (key), a sample (use and minute), a delivery (id and channel), a forecast (id), a small value in `meta`
-    (name). A lease whose state is ``ENDED`` is removed: its usage record and the journal are its history. Journal rows
-    and notices are added.
+    A value with a key replaces the stored value: a ticket and a lease (id), facts (user and server), an open use and a
+    usage record (key), a sample (use and minute), a delivery (id and channel), a forecast (id), a single value in
+    `meta` (name). A lease whose state is ``ENDED`` is removed, because its usage record and the journal are its
+    history. Journal rows and notices are added.
 
     Attributes:
-        gone_facts: (user, server) of facts to remove. Facts of the same server in `facts` win.
+        gone_facts: (user, server) of facts to remove. If `facts` has the same server, its facts are written.
         gone_uses: keys of open uses to remove, because they have ended.
-        end: how the uses end that end by these changes; `None` if the engine derives it (``engine/uses/usage.py``).
-        delivered: (id, channel) of deliveries to remove: accepted, given up, or not true any more.
-        stops, gone_stops: stops of servers to keep, and to remove, by `StopRecord.key`. The state writes all stops that
-            are left as one note, so the store itself does not read these two.
+        end: how the uses end that these changes finish; `None` if the engine derives it (``engine/uses/usage.py``).
+        delivered: (id, channel) of deliveries to remove, because they were accepted, given up, or are out of date.
+        stops, gone_stops: stops of servers to keep, and to remove, by `StopRecord.key`. The store does not read these
+            two: the engine's state writes all remaining stops as one value of `meta`.
     """
 
     tickets: tuple[TicketRow, ...] = ()

@@ -1,4 +1,6 @@
-"""The basis of all tables: metadata, column types, and replacing a row by another."""
+"""What all tables share: their metadata, the column types, and the replacement of a row with the same key
+(`upsert`).
+"""
 
 from __future__ import annotations
 

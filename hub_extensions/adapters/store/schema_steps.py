@@ -23,7 +23,7 @@ def newest(migrations: Path) -> str:
 
 
 def is_known(revision: str, migrations: Path) -> bool:
-    """Return whether this folder has a migration to this schema."""
+    """Return whether this folder has the migration to this schema. If not, the database is of another version."""
     return revision in _revisions(migrations)
 
 
@@ -39,7 +39,9 @@ def schema_of(engine: Engine, version_table: str) -> str | None:
 
 
 def missing_from(engine: Engine, metadata: sa.MetaData) -> list[str]:
-    """Return the tables, and the ``table.column`` of tables that exist, which `metadata` has and the database lacks."""
+    """Return the tables and columns (``table.column``) of `metadata` that the database lacks, to recognize a damaged
+    database. The columns of a missing table are not listed.
+    """
     found = {
         name: {column["name"] for column in columns}
         for (_, name), columns in sa.inspect(engine).get_multi_columns(filter_names=list(metadata.tables)).items()
@@ -56,7 +58,7 @@ def missing_from(engine: Engine, metadata: sa.MetaData) -> list[str]:
 
 
 def stamp(engine: Engine, migrations: Path) -> None:
-    """Record the newest schema in a database that has its tables already."""
+    """Record the newest schema as the version of a database that has all of its tables already."""
     from alembic import command
 
     config = _config(migrations)
@@ -78,10 +80,10 @@ def run_steps(engine: Engine, migrations: Path) -> None:
 
 
 def run_in_alembic(metadata: sa.MetaData, version_table: str, prefix: str) -> None:
-    """Run the migrations from an ``env.py``.
+    """Run the migrations, for an ``env.py`` of alembic.
 
     Args:
-        prefix: of our tables; other tables are ignored.
+        prefix: beginning of the names of our tables; alembic ignores other tables.
     """
     from alembic import context
 

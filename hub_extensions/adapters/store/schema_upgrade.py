@@ -52,7 +52,8 @@ def migrate(
 
 
 def refuse_other(engine: Engine) -> None:
-    """Refuse a database of another version, for a command beside the service, which never changes a schema.
+    """Raise an error if the database is not of this version. A command that runs beside the service calls this, because
+    only the service migrates.
 
     Raises:
         StoreTooNew: a newer version wrote it.

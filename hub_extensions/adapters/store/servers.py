@@ -1,4 +1,6 @@
-"""Tables of the facts about running servers, and of single values of the service, such as the clock's."""
+"""Tables of the facts about running servers, and of single values of the service by name (`META`), such as the state of
+its clock.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,8 @@ META = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the facts about servers, and the service's single values, of `changes`. Facts about removed servers are
-    deleted first.
+    """Write the facts about servers and the single values of `changes`. Facts that `changes` removes are deleted
+    first.
     """
     if changes.gone_facts:
         same = sa.and_(FACTS.c.user == sa.bindparam("gone_user"), FACTS.c.server == sa.bindparam("gone_server"))
@@ -76,8 +78,8 @@ def facts(connection: Connection) -> tuple[ServerFacts, ...]:
 
 
 def earlier_stops(connection: Connection) -> tuple[StopRecord, ...]:
-    """Return the orders and begun stops that an earlier version kept in the columns ``drain_at``, ``drain_orders`` and
-    ``stopping``. This version writes none of them.
+    """Return the ordered and begun stops that an earlier version stored in the columns ``drain_at``, ``drain_orders``
+    and ``stopping``. This version does not write these columns.
     """
     noted = sa.or_(FACTS.c.stopping.is_not(None), FACTS.c.drain_at.is_not(None))
     return tuple(map(_stop, connection.execute(sa.select(FACTS).where(noted)).mappings()))
@@ -89,7 +91,7 @@ def meta(connection: Connection) -> dict[str, str]:
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove the facts of the user's servers."""
+    """Remove the facts about the servers of a user whose account was deleted."""
     connection.execute(sa.delete(FACTS).where(FACTS.c.user == user))
 
 

@@ -87,10 +87,12 @@ class SignOnTablesUnusable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PendingStop:
-    """A server that has to stop.
+    """A server that has to stop because its user's session ended.
 
     Attributes:
-        started: the run of the server; another run is not stopped.
+        started: when the run of the server started that has to stop; another run is not stopped. `None` if the server
+            was still waiting to start.
+        at: when it has to stop.
         cause: why the session ended.
     """
 
@@ -155,11 +157,16 @@ class SignOnStore:
         self._connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.ended < before))
 
     def record(self, event: SignOnEvent) -> None:
-        """Add a line to the audit log."""
+        """Add an event to the audit log."""
         self._connection.execute(sa.insert(EVENTS), asdict(event))
 
     def events(self, user: str | None, most: int) -> list[SignOnEvent]:
-        """Return lines of the audit log of one user or of all, the newest first."""
+        """Return the last events of the audit log, the newest first.
+
+        Args:
+            user: return only events of this user; `None` for all users.
+            most: maximum number of events.
+        """
         query = sa.select(EVENTS).order_by(EVENTS.c.time.desc(), EVENTS.c.id.desc()).limit(most)
         if user is not None:
             query = query.where(EVENTS.c.user == user)
@@ -167,7 +174,9 @@ class SignOnStore:
         return [SignOnEvent(**{key: value for key, value in row.items() if key != "id"}) for row in rows]
 
     def clean_events(self, before: datetime) -> None:
-        """Remove old lines, and the names of users that no longer exist."""
+        """Remove events of the audit log from before a time, and from the others the names of users that no longer
+        exist.
+        """
         self._connection.execute(sa.delete(EVENTS).where(EVENTS.c.time < before))
         names = sa.select(HUB_USERS.c.name)
         self._connection.execute(sa.update(EVENTS).where(EVENTS.c.user.not_in(names)).values(user=None))
@@ -180,7 +189,7 @@ class SignOnStore:
         return [PendingStop(**row) for row in rows]
 
     def order_stops(self, stops: Iterable[PendingStop]) -> None:
-        """Write pending stops."""
+        """Write pending stops. A stored stop of the same run of a server is replaced."""
         upsert(self._connection, STOPS, map(asdict, stops))
 
     def remove_stop(self, stop: PendingStop) -> None:
@@ -190,7 +199,9 @@ class SignOnStore:
         self._connection.execute(sa.delete(STOPS).where(same))
 
     def unknown_accounts(self) -> dict[int, datetime]:
-        """Return the users whose account at the provider is in doubt, and since when."""
+        """Return the ids of users of whom it is unknown whether the provider still has their account, and since
+        when.
+        """
         rows = self._connection.execute(sa.select(UNKNOWN)).mappings()
         return {row["user_id"]: row["since"] for row in rows}
 
@@ -199,7 +210,7 @@ class SignOnStore:
         upsert(self._connection, UNKNOWN, [{"user_id": user_id, "since": since}])
 
     def note_known(self, user_id: int) -> None:
-        """Remove what `note_unknown` wrote."""
+        """Remove what `note_unknown` wrote, because the state of the account is known again."""
         self._connection.execute(sa.delete(UNKNOWN).where(UNKNOWN.c.user_id == user_id))
 
     @property
@@ -236,7 +247,7 @@ def migrate(engine: Engine) -> None:
 
 
 def forget(url: str) -> tuple[str, ...]:
-    """Drop the tables from the database at this address, and return which there were.
+    """Drop the sign-on tables from the database at this address, and return the names of those that existed.
 
     Each user gets another `cookie_id`. Otherwise an ended session would continue with the hub's own cookie, which is
     the same for all browsers of a user.

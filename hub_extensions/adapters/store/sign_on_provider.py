@@ -1,8 +1,11 @@
-"""Tables of a hub with an OpenID provider: which person of the provider is which user, and the tokens of sessions.
+"""Tables of a hub with an OpenID provider: which person at the provider is which user, and the tokens of sessions.
 
-There are three tables in the hub's own database, written through the hub's own session like those of ``sign_on.py``. No
-method commits, so that a change is in one commit with the other changes. The caller encrypts the tokens
-(``authenticator/openid/links.py``).
+A pin ties a person (the provider's ``iss`` and ``sub``) to a user of the hub. A link has the provider's data of one
+session. The third table has the ids of logout tokens that were used.
+
+The tables are in the hub's own database, and written through the hub's own database session like those of
+``sign_on.py``. No method commits, so that a change is in one commit with the other changes. The caller encrypts the
+tokens (``authenticator/openid/links.py``).
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ LOGOUTS = sa.Table(
 
 
 class ProviderStore:
-    """The tables of pins, of provider sessions and of used logout tokens.
+    """The tables of pins, links and used logout tokens.
 
     Args:
         db: the hub's own database session.
@@ -67,7 +70,7 @@ class ProviderStore:
         self._db = db
 
     def pins_of(self, identity: Identity, user: str) -> dict[Identity, str]:
-        """Return the user of this person, and the person of this user, as far as they are known."""
+        """Return the stored pins of this person and of this user: none, one, or two if they belong to others."""
         same = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
         query = sa.select(IDENTITIES.c.iss, IDENTITIES.c.sub, IDENTITIES.c.user)
         rows = self._connection.execute(query.where(sa.or_(same, IDENTITIES.c.user == user)))
@@ -83,32 +86,36 @@ class ProviderStore:
         self._connection.execute(sa.insert(IDENTITIES), row)
 
     def note_user(self, user: str) -> None:
-        """Bind the pin with this name to the hub's account, so that the pin stays valid if the account is renamed."""
+        """Store the id of the hub's account with the pin of this user, so that the pin stays valid if the account is
+        renamed.
+        """
         note_user(self._connection, user)
 
     def note_users(self) -> None:
-        """Bind each pin without an account to the account that had its name when the pin was written."""
+        """Store the id of the hub's account with each pin that lacks it, if the account had this name when the pin was
+        written.
+        """
         note_users(self._connection)
 
     def follow_users(self) -> None:
-        """Give pins the current names of their users."""
+        """Update the user names of pins, because administrators may have renamed the users."""
         follow_users(self._connection)
 
     def groups_named(self, identity: Identity) -> datetime | None:
-        """Return when the provider last named this person's groups, or `None` if that was never noted."""
+        """Return when the provider last reported this person's groups, or `None` if it never did."""
         time: datetime | None = self._of_person(identity, IDENTITIES.c.groups_named)
         return time
 
     def note_groups_named(self, identity: Identity, now: datetime) -> None:
-        """Write that the provider named this person's groups."""
+        """Write that the provider reported this person's groups at this time."""
         self._change(identity, groups_named=now)
 
     def has_seen_account(self, identity: Identity) -> bool:
-        """Return whether the provider's administration ever had a record of this person."""
+        """Return whether the provider's administration API ever had a record of this person."""
         return self._of_person(identity, IDENTITIES.c.account_seen) is not None
 
     def note_account_seen(self, identity: Identity, now: datetime) -> None:
-        """Write that the provider's administration has a record of this person."""
+        """Write that the provider's administration API has a record of this person."""
         self._change(identity, account_seen=now)
 
     def pinned_names(self) -> set[str]:
@@ -124,7 +131,9 @@ class ProviderStore:
         self._connection.execute(sa.update(IDENTITIES).where(same).values(**values))
 
     def taken_names(self, most: int) -> list[tuple[str, datetime]]:
-        """Return users whose name another person has used since they were pinned, and when last, the newest first."""
+        """Return pinned users whose name another person tried to sign in with since then, and when last, the newest
+        first. Administrators see them as possible conflicts.
+        """
         last = sa.func.max(EVENTS.c.time, type_=UtcTime())
         tried = sa.and_(EVENTS.c.kind == "name-taken", EVENTS.c.time > IDENTITIES.c.pinned)
         joined = EVENTS.join(IDENTITIES, EVENTS.c.user == IDENTITIES.c.user)
@@ -132,18 +141,20 @@ class ProviderStore:
         return [(str(name), time) for name, time in self._connection.execute(query.order_by(last.desc()).limit(most))]
 
     def links(self) -> list[ProviderLink]:
-        """Return what sessions have from their provider, without tokens (see `encrypted_tokens_of`)."""
+        """Return the links of all sessions, without their tokens (see `encrypted_tokens_of`)."""
         columns = [each for each in LINKS.c if each is not LINKS.c.encrypted_tokens]
         rows = self._connection.execute(sa.select(*columns)).mappings()
         return [ProviderLink(**{**row, "iss": sys.intern(row["iss"])}, encrypted_tokens=None) for row in rows]
 
     def encrypted_tokens_of(self, session: str) -> bytes:
-        """Return the encrypted tokens of a session; empty without tokens."""
+        """Return the encrypted tokens of a session; empty if the provider gave none."""
         query = sa.select(LINKS.c.encrypted_tokens).where(LINKS.c.session == session)
         return bytes(self._connection.execute(query).scalar() or b"")
 
     def put_links(self, links: Iterable[ProviderLink]) -> None:
-        """Write new and changed links. A link without tokens only updates when it was checked."""
+        """Write new and changed links. For a link whose tokens are not loaded (`None`), only the time of its last check
+        is written.
+        """
         changed = list(links)
         upsert(self._connection, LINKS, [asdict(each) for each in changed if each.encrypted_tokens is not None])
         for each in changed:
@@ -175,7 +186,9 @@ class ProviderStore:
 
 
 def note_user(connection: Connection, user: str) -> None:
-    """Bind the pin to the account with this name. Numbers of accounts are reused, so its time is stored too."""
+    """Store the id of the hub's account with the pin of this user. The account's time of creation is stored too,
+    because the hub reuses ids.
+    """
     account = sa.select(HUB_USERS.c.id, HUB_USERS.c.created).where(HUB_USERS.c.name == user)
     found = connection.execute(account).first()
     if found is not None and found.created is not None:
@@ -184,9 +197,10 @@ def note_user(connection: Connection, user: str) -> None:
 
 
 def note_users(connection: Connection) -> None:
-    """Bind each pin without an account to the account with its name, if that account existed when the pin was written.
+    """Store the id of the hub's account with each pin that lacks it, if the account of this name existed when the pin
+    was written.
 
-    An account that has a pin already got the name later, so the pin is not its own.
+    An account that already belongs to another pin is skipped: it got the name by a later renaming.
     """
     follow_users(connection)
     others = sa.alias(IDENTITIES)
@@ -202,7 +216,7 @@ def note_users(connection: Connection) -> None:
 def follow_users(connection: Connection) -> None:
     """Give each pin the current name of its account, because administrators may rename users.
 
-    If a pin without an account has that name, it is removed: the name now belongs to another account.
+    A pin without an account that has the new name is removed: the name now belongs to another account.
     """
     same = sa.and_(HUB_USERS.c.id == IDENTITIES.c.user_id, HUB_USERS.c.created == IDENTITIES.c.user_created)
     query = sa.select(IDENTITIES.c.iss, IDENTITIES.c.sub, HUB_USERS.c.name).join(HUB_USERS, same)
@@ -225,10 +239,10 @@ def _rename(connection: Connection, identity: Identity, user: str) -> None:
 
 
 class PinTable:
-    """The pins, for an administrator's command. Every method raises ValueError without a password in the text.
+    """The pins, for an administrator's command. Every method may raise ValueError, whose text has no password.
 
     Args:
-        url: of the hub's database.
+        url: address of the hub's database.
 
     Raises:
         ValueError: the database cannot be read.
@@ -244,14 +258,14 @@ class PinTable:
             raise ValueError(f"there is no file {file}")
 
     def all(self) -> list[tuple[str, Identity]]:
-        """Return users and their persons, by name."""
+        """Return all users with a pin, and the person to whom each is pinned, by user name."""
         with self._begun() as connection:
             follow_users(connection)
             query = sa.select(IDENTITIES.c.user, IDENTITIES.c.iss, IDENTITIES.c.sub).order_by(IDENTITIES.c.user)
             return [(user, Identity(iss, sub)) for user, iss, sub in connection.execute(query)]
 
     def pin(self, user: str, identity: Identity, now: datetime) -> None:
-        """Pin this user to this person. The person who was pinned before is not pinned any more."""
+        """Pin this user to this person. Earlier pins of the user and of the person are removed."""
         with self._begun() as connection:
             follow_users(connection)
             taken = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
@@ -261,7 +275,9 @@ class PinTable:
             note_user(connection, user)
 
     def unpin(self, user: str) -> bool:
-        """Remove a pin, so that the next person with this name may get it. Return whether there was a pin."""
+        """Remove the pin of a user, so that the next person who signs in with this name may get it. Return whether
+        there was a pin.
+        """
         with self._begun() as connection:
             follow_users(connection)
             return connection.execute(sa.delete(IDENTITIES).where(IDENTITIES.c.user == user)).rowcount > 0

@@ -1,4 +1,6 @@
-"""`Store`: one writer thread, one synchronous engine, one transaction for each set of changes."""
+"""`Store`, the service's access to its database: one writer thread, one synchronous engine, and one transaction for
+each set of changes.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,8 @@ class Store:
 
     Attributes:
         guard: called in every transaction of changes before it writes. If it raises, nothing is written.
-        nearly_full: whether its volume had little space left at the last look.
-        read_only: why nothing can be written before it is opened again; "" if it can be.
+        nearly_full: whether the volume had little space left when it was last checked; samples are not stored then.
+        read_only: why nothing can be written until the store is opened again; "" if it can be written.
     """
 
     guard: Callable[[Connection], None] | None = None
@@ -54,7 +56,7 @@ class Store:
     read_only = ""
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor) -> None:
-        """Use `Store.open`. `engine` is used in `thread` only."""
+        """Create a store. Callers use `Store.open`. `engine` is used in `thread` only."""
         self._engine = engine
         self._thread = thread
         self._where = where(engine.url)
@@ -144,19 +146,25 @@ class Store:
         return await self._do(lambda connection: history.notices(connection, user, since))
 
     async def last_offers(self, user: str) -> tuple[OfferId, ...]:
-        """Return the offers of the newest ticket of `user`, in order of preference; empty without a ticket."""
+        """Return the offers (lines of the start page) that the newest ticket of `user` accepts, in order of preference;
+        empty without a ticket.
+        """
         return await self._do(lambda connection: queue.last_offers(connection, user))
 
     async def last_offers_by_user(self) -> Mapping[str, tuple[OfferId, ...]]:
-        """Return `last_offers` of every user who has any."""
+        """Return what `last_offers` returns, for every user with a ticket."""
         return await self._do(queue.last_offers_by_user)
 
     async def users(self) -> tuple[str, ...]:
-        """Return the users in our own usage records and notices, without deleted ones."""
+        """Return the users in usage records of this hub and in notices, without deleted users."""
         return await self._do(lambda connection: tuple(sorted({*usage.users(connection), *history.users(connection)})))
 
     async def usage(self, user: str | None = None, before: str | None = None, limit: int = usage.PAGE) -> UsagePage:
-        """Return a page of usage records of `user`, the last ended first; of everybody and imported ones if `None`.
+        """Return a page of usage records, the last ended first.
+
+        Args:
+            user: only this user's records on this hub; `None` for the records of all users, imported ones included.
+            before: `UsagePage.next` of the previous page; `None` for the first page.
 
         Raises:
             ValueError: `before` is not the `UsagePage.next` of a page.
@@ -164,19 +172,25 @@ class Store:
         return await self._do(lambda connection: usage.page(connection, user, before, limit))
 
     async def uses_since(self, since: datetime) -> tuple[CountedUse, ...]:
-        """Return our own uses of GPUs that ended at `since` or later."""
+        """Return the uses of GPUs on this hub (one server's time with its devices) that ended at `since` or later.
+        Imported ones are left out.
+        """
         return await self._do(lambda connection: usage.uses_since(connection, since))
 
     async def samples(self, key: str, since: datetime) -> tuple[Minute, ...]:
-        """Return the samples of one use from `since` on, the oldest first."""
+        """Return the measured minutes of one use (by its key) from `since` on, the oldest first."""
         return await self._do(lambda connection: usage.samples(connection, key, since))
 
     async def imports(self) -> tuple[int, int]:
-        """Return the number of the last finished import, and how many there are."""
+        """Return the number of the last finished import of usage records, and how many imports there are. If one of
+        them changes, the history has to be read again.
+        """
         return await self._do(usage.imports)
 
     async def matured_forecasts(self) -> tuple[Given, ...]:
-        """Return the forecasts by which each pool is judged and corrected, in the order of their outcomes."""
+        """Return wait forecasts whose real wait is known, in the order in which the tickets started. By them forecasts
+        are judged and corrected.
+        """
         return await self._do(forecasts.matured)
 
     async def journal(self, limit: int = 200, which: JournalFilter | None = None) -> tuple[JournalRow, ...]:
@@ -184,11 +198,15 @@ class Store:
         return await self._do(lambda connection: history.journal(connection, limit, which or JournalFilter()))
 
     async def keeps(self, since: datetime) -> tuple[tuple[str, datetime], ...]:
-        """Return who has pressed *keep* since then, and when, the oldest first."""
+        """Return who pressed the button *keep* (which delays the stop of an idle server) since this time, and when, the
+        oldest first.
+        """
         return await self._do(lambda connection: history.keeps(connection, since))
 
     async def prune(self, now: datetime) -> None:
-        """Remove samples and notices after 30 days; usage, ended tickets, journal and forecasts after 12 months."""
+        """Remove samples and notices that are older than 30 days, and usage records, ended tickets, journal and
+        forecasts older than 12 months.
+        """
 
         self._refuse_changes()
 
@@ -202,7 +220,9 @@ class Store:
         await self._do(remove)
 
     async def forget_user(self, user: str) -> None:
-        """Remove a deleted user: tickets, facts, notices and journal rows go, and records keep a number."""
+        """Remove a deleted user: tickets, facts, notices and journal rows are deleted, and usage records get a number
+        instead of the name.
+        """
 
         self._refuse_changes()
 
@@ -216,7 +236,9 @@ class Store:
         await self._do(forget)
 
     async def copy_of_today(self, folder: Path, today: date) -> Path | None:
-        """Copy an SQLite file into `folder`, once a day, while the store works. See ``copies.py``."""
+        """Copy an SQLite file into `folder` once a day, while the store works. Return the path of a new copy; `None` if
+        there is one already, or without a file. See ``copies.py``.
+        """
         file = self._file
         if file is None:
             return None
@@ -237,7 +259,7 @@ class Store:
 
     @property
     def state(self) -> str:
-        """For ``health``: ``ok``, or what has been wrong since the last call."""
+        """The state for ``health``: ``ok``, or the error of the last access."""
         return self._state
 
     async def _do(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None = None) -> T:

@@ -1,6 +1,8 @@
-"""Tables of uses: open uses, usage records, samples by the minute, and imports.
+"""Tables of uses: open uses, usage records, samples, and imports.
 
-An import becomes visible as a whole: its rows count once it is marked as done.
+A use is one server's time with its devices. While it lasts, it is stored as an open use; when it ends, it becomes a
+usage record. Samples are measurements of a use by the minute. Usage records of other hubs can be imported. An import
+becomes visible as a whole: its rows count once it is marked as done.
 """
 
 from __future__ import annotations
@@ -111,7 +113,7 @@ VISIBLE = sa.func.coalesce(USAGE.c.batch, 0).not_in(sa.select(IMPORTS.c.id).wher
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the open uses, records and samples of `changes`, and remove uses that have ended."""
+    """Write the open uses, usage records and samples of `changes`, and remove open uses that have ended."""
     upsert(connection, OPEN, ({"key": each.key, "use": _OPEN_USE.dump_json(each).decode()} for each in changes.uses))
     if changes.gone_uses:
         gone = [{"gone": key} for key in changes.gone_uses]
@@ -121,29 +123,29 @@ def write(connection: Connection, changes: Changes) -> None:
 
 
 def values_of(record: UsageRecord, batch: int | None = None) -> dict[str, object]:
-    """Convert a record to a row."""
+    """Convert a usage record to a row. `batch` is the number of its import; `None` for a record of this hub."""
     values = {name: getattr(record, name) for name in FIELDS}
     return {**values, "groups": list(record.groups), "began": record.began, "batch": batch}
 
 
 def open_uses(connection: Connection) -> tuple[Use, ...]:
-    """Return the open uses."""
+    """Return the uses that have not ended, so that the service continues them after a restart."""
     return tuple(map(_OPEN_USE.validate_json, connection.scalars(sa.select(OPEN.c.use).order_by(OPEN.c.key))))
 
 
 def users(connection: Connection) -> tuple[str, ...]:
-    """Return the users in our own records, without deleted ones."""
+    """Return the users in usage records of this hub, without deleted users."""
     named = sa.select(USAGE.c.user).where(USAGE.c.batch.is_(None)).distinct()
     return tuple(user for user in connection.scalars(named) if user and not user.startswith(DELETED))
 
 
 def page(connection: Connection, user: str | None, before: str | None, limit: int) -> UsagePage:
-    """Return a page of records, the last ended first, starting after `before`.
+    """Return a page of usage records, the last ended first.
 
     Args:
-        user: only our own records of this user, because an imported name may belong to somebody else. `None` for all
+        user: only this user's records on this hub, because an imported name may belong to somebody else. `None` for all
             records.
-        before: `UsagePage.next` of the page before.
+        before: `UsagePage.next` of the previous page; `None` for the first page.
 
     Raises:
         ValueError: `before` has another format.
@@ -161,7 +163,9 @@ def page(connection: Connection, user: str | None, before: str | None, limit: in
 
 
 def uses_since(connection: Connection, since: datetime) -> tuple[CountedUse, ...]:
-    """Return the facts that are counted by day, of our own uses of GPUs that ended at `since` or later."""
+    """Return the uses of GPUs on this hub that ended at `since` or later, for the statistics by day. Imported ones are
+    left out.
+    """
     names = ("offer", "groups", "admitted", "began", "ended", "end", "ready", "devices", "share", "waited_seconds")
     chosen = sa.select(*(USAGE.c[name] for name in names))
     chosen = chosen.where(USAGE.c.ended >= since, USAGE.c.batch.is_(None), USAGE.c.devices > 0)
@@ -174,7 +178,7 @@ def uses_since(connection: Connection, since: datetime) -> tuple[CountedUse, ...
 
 
 def samples(connection: Connection, key: str, since: datetime) -> tuple[Minute, ...]:
-    """Return the minutes of one use from `since` on, the oldest first."""
+    """Return the measured minutes of one use (by its key) from `since` on, the oldest first."""
     chosen = sa.select(SAMPLES).where(SAMPLES.c.key == key, SAMPLES.c.at >= since).order_by(SAMPLES.c.at)
     return tuple(Minute(**row) for row in connection.execute(chosen).mappings())
 
@@ -189,7 +193,7 @@ def prune(connection: Connection, *, samples_before: datetime, records_before: d
 
 
 def forget(connection: Connection, user: str, meta: sa.Table) -> None:
-    """Replace a user's name in the records by a number, and remove servers and groups."""
+    """Replace the name of a deleted user in the usage records by a number, and remove servers and groups from them."""
     number = int(connection.scalar(sa.select(meta.c.value).where(meta.c.name == _DELETED_USERS)) or 0) + 1
     upsert(connection, meta, [{"name": _DELETED_USERS, "value": str(number)}])
     nobody = {"user": f"{DELETED}{number}", "server": "", "groups": []}
@@ -205,7 +209,7 @@ def _place(before: str) -> tuple[datetime, str]:
 
 
 def _record(row: Sequence[Any]) -> UsageRecord:
-    """Convert a row of `FIELDS`."""
+    """Convert a row with the columns `FIELDS` to a usage record."""
     values = list(row)
     values[_GROUPS] = tuple(values[_GROUPS])
     return UsageRecord(*values)
@@ -215,14 +219,16 @@ def _record(row: Sequence[Any]) -> UsageRecord:
 
 
 def import_of(connection: Connection, digest: str) -> tuple[str, datetime] | None:
-    """Return label and time of the import of this file, or `None` if it has not been imported."""
+    """Return label and time of the import of the file with this digest, or `None` if it has not been imported."""
     done = sa.select(IMPORTS.c.label, IMPORTS.c.at).where(IMPORTS.c.digest == digest, IMPORTS.c.done)
     row = connection.execute(done).first()
     return None if row is None else (row.label, row.at)
 
 
 def imports(connection: Connection) -> tuple[int, int]:
-    """Return the number of the last finished import, and how many there are. Both change when something is imported."""
+    """Return the number of the last finished import, and how many imports there are. At least one of them changes with
+    each import.
+    """
     last, count = connection.execute(sa.select(sa.func.max(IMPORTS.c.id), sa.func.count()).where(IMPORTS.c.done)).one()
     return int(last or 0), int(count)
 
@@ -237,13 +243,15 @@ def begin_import(connection: Connection, label: str, digest: str, at: datetime) 
 
 
 def known_keys(connection: Connection, keys: Iterable[str]) -> dict[str, int | None]:
-    """Return which of these keys are stored already, with the number of their import."""
+    """Return which of these keys of usage records are stored already, with the number of their import (`None`: a record
+    of this hub).
+    """
     found = sa.select(USAGE.c.key, USAGE.c.batch).where(USAGE.c.key.in_(list(keys)))
     return {row.key: row.batch for row in connection.execute(found)}
 
 
 def add_imported(connection: Connection, records: Iterable[UsageRecord], batch: int) -> None:
-    """Add rows of an import. They are invisible until it is done."""
+    """Add usage records of an import. They are invisible until the import is done."""
     rows = [values_of(record, batch) for record in records]
     if rows:
         connection.execute(sa.insert(USAGE), rows)

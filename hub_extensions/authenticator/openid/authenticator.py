@@ -68,9 +68,12 @@ NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KE
 
 @dataclass(frozen=True, slots=True)
 class IdentifiedPerson:
-    """A person who came back from the provider. It is kept until the session is linked to it.
+    """A person who came back from the provider. It is kept with the request until the new session is linked to the
+    person.
 
     Attributes:
+        pinned: the user of the hub who belongs to the person.
+        sid: the provider's id of its session; "" if it sent none.
         account: the person's name at the provider.
         encrypted_tokens: refresh token, id token and access token.
         model: the user as it was returned to the hub.
@@ -87,7 +90,7 @@ class IdentifiedPerson:
 
 
 class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc]  # oauthenticator has no types
-    """Sign-on with any OpenID Connect provider."""
+    """Sign-on with any OpenID Connect provider, which is asked again while users are signed in."""
 
     login_handler = OpenIdLogin
     callback_handler = OpenIdCallback
@@ -194,7 +197,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     sign_on: Any = None
     """The hub's sessions, set by `SignOnMixin`, which ``configure(c)`` adds."""
     refresh_seconds: ClassVar[int] = 300
-    """Interval at which requests of a user refresh the user; `auth_refresh_age` does nothing here."""
+    """Interval in seconds at which requests of a user cause a check of the user; the hub's own setting
+    `auth_refresh_age` has no effect here.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -231,7 +236,11 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return [*super().get_handlers(app), (r"/sso/backchannel-logout", BackchannelLogout, {"tokens": tokens})]
 
     def settings_problem(self, *, whole: bool = True) -> str:
-        """Return a problem of the settings, to follow the class's name; "" without one. `whole`: see `problem_in`."""
+        """Return what is wrong with the settings, to follow the class's name; "" if nothing is.
+
+        Args:
+            whole: if False, ignore what the hub's environment may provide (see `problem_in`).
+        """
         secrets = [self.client_secret] if isinstance(self.client_secret, str) else self.client_secret
         if wrong := issuer_setting_problem(self.issuer):
             return f"issuer {wrong}"
@@ -328,7 +337,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return any(Identity(each.iss, each.sub) != identity for each in theirs)
 
     async def get_authenticated_user(self, handler: Any, data: Any) -> Any:
-        """Pin a person who is allowed in for the first time."""
+        """Return the user as the hub's own method does. A person who is allowed in for the first time is pinned to the
+        user: later no other person gets this user. Raises SignOnFailed.
+        """
         model = await super().get_authenticated_user(handler, data)
         proof = handler.identified_person
         if model and model["name"] != proof.pinned.user:
@@ -355,7 +366,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return model
 
     def _record_changes(self, model: Mapping[str, Any]) -> None:
-        """Record in the audit log what the hub changes at this sign-in."""
+        """Record in the audit log whether this sign-in changes the user's admin rights or groups."""
         user = orm.User.find(self._app.db, model["name"])
         if user is None:
             return
@@ -365,7 +376,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             self.record("groups-changed", str(user.name))
 
     def _revoke_rights(self, proof: IdentifiedPerson) -> None:
-        """End the sessions and rights of a person whom the hub refuses, according to the provider's latest claims."""
+        """End the sessions and rights of a person who is known here but whom the hub refuses now, because of the
+        provider's latest claims.
+        """
         found = orm.User.find(self._app.db, proof.pinned.user)
         if found is None:
             return
@@ -382,7 +395,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return SignOnFailed("not-allowed", f"The account {account!a} is not let in by this hub.", {"account": account})
 
     def link(self, handler: Any, user: Any, proof: IdentifiedPerson) -> None:
-        """Store the provider's data of the session that began with this request."""
+        """Store the provider's data of the session that began with this request, so that the session can be re-checked
+        and signed out at the provider.
+        """
         registry = self.sign_on.registry
         session = next(each for each in registry.of_user(user.id) if each.hub_session == handler.get_session_cookie())
         link = ProviderLink(
@@ -405,7 +420,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             raise
 
     async def id_token_hint(self, handler: Any) -> str:
-        """Return the id token of the session that this browser has or recently had; "" if unknown."""
+        """Return the id token of the session that this browser has or recently had, for the sign-out at the provider;
+        "" if unknown.
+        """
         session = self.sign_on.session_of(handler) or self.sign_on.ended_session_of(handler)
         link = self.links.of_session(session.id) if session is not None else None
         kept = await self.links.tokens_of(link) if link is not None else None
@@ -485,7 +502,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return info
 
     def _name_of(self, claims: Claims) -> str:
-        """Return the name in the hub's spelling. Raises SignOnFailed."""
+        """Return the user name from the claims in the hub's spelling. Raises SignOnFailed if the hub cannot use it."""
         path = self.username_claim
         claims, path = ({"name": path(dict(claims))}, "name") if callable(path) else (claims, str(path))
         name = name_of(claims, path)
@@ -500,7 +517,12 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     async def auth_model(
         self, name: str, claims: Claims, tokens: ProviderTokens, identity: Identity, *, at_sign_in: bool
     ) -> tuple[dict[str, Any], bool]:
-        """Return the hub's model of a user, and whether the groups are known."""
+        """Return the hub's model of a user, and whether the groups are known.
+
+        Args:
+            name: the user's name at the hub.
+            at_sign_in: False at a re-check. It decides what a missing groups claim means.
+        """
         info = {"access_token": tokens.access, "id_token": tokens.id_token, "scope": tokens.scope}
         state = self.build_auth_state_dict({**info, "token_type": "Bearer"}, dict(claims))
         state = await state if isawaitable(state) else state
@@ -539,7 +561,13 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return {**model, "groups": sorted(judged.groups), "admin": admin}, judged.is_known
 
     def _note_unknown_groups(self, name: str, words: str, claimed: ClaimedGroups, has_ended: bool) -> None:
-        """Log and record once that a user's groups are unknown, and once that they have ended."""
+        """Log and record in the audit log, each once, that a user's groups are unknown, and that the stored groups are
+        not used any more.
+
+        Args:
+            words: why the groups are unknown; "" if they are known.
+            has_ended: the groups were unknown for so long that the stored ones are dropped.
+        """
         problem = "" if claimed.problem is None else claimed.problem.value
         if words and self._groups_unknown.get(name) != words:
             claim = self.groups_claim if isinstance(self.groups_claim, str) else "by a function"
@@ -558,8 +586,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         self.links.store.note_groups_named(identity, self.sign_on_now())
 
     def _stored_groups(self, name: str) -> dict[str, Any]:
-        """Return the user's groups at the hub, and whether one of them keeps the user an admin. Nobody becomes an admin
-        here.
+        """Return the user's stored groups and admin right for the model. An admin stays an admin if one of the groups
+        gives that right; nobody becomes an admin here.
         """
         user = orm.User.find(self._app.db, name)
         if user is None:
@@ -642,7 +670,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             )
 
     def _warn_of_admins_without_pin(self) -> None:
-        """Warn once that the first person with the name of an admin becomes that admin."""
+        """Warn once in the log about admins who are not pinned to a person yet: the first person who signs in with such
+        a name becomes that admin.
+        """
         waiting = sorted(set(self.admin_users) - self.links.store.pinned_names())
         if waiting and self.adopt_existing_users == Adoption.FIRST.value:
             self.log.warning(
@@ -652,7 +682,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             )
 
     def _end_unlinked_sessions(self) -> None:
-        """End sessions of another authenticator, and those that a crash left without the provider's data."""
+        """End sessions without the provider's data: those of another authenticator, and those that a crash left
+        behind.
+        """
         registry = self.sign_on.registry
         for user_id in registry.users():
             theirs = [each for each in registry.of_user(user_id) if self.links.of_session(each.id) is None]

@@ -26,9 +26,9 @@ FORM = "application/x-www-form-urlencoded"
 MAX_WRITTEN_PER_MINUTE = 30
 """Maximum number of refused tokens in the audit log per minute, so that nobody can fill the hub's disk."""
 MAX_BAD_PER_MINUTE = 120
-"""Maximum number of refused tokens of one address that are logged per minute. Accepted tokens are not limited: behind
-an
-ingress all senders, the provider included, share one address."""
+"""Maximum number of refused tokens of one address that are logged per minute. Accepted tokens are not limited, because
+behind an ingress all senders, including the provider, share one address.
+"""
 MAX_ADDRESSES = 1000
 """Number of addresses with refused tokens that are remembered."""
 

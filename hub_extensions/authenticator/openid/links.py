@@ -1,7 +1,9 @@
-"""The provider's data of each session, in memory and in the hub's database.
+"""The links of sessions: a link has the provider's data of one session (who the person is, when it was checked, its
+tokens).
 
-Refresh and id tokens are encrypted with the hub's `CryptKeeper` and kept in the database only, because no request needs
-them and they are large. Data that the database could not store waits in memory.
+Links are in memory and in the hub's database. Their tokens are encrypted with the hub's `CryptKeeper` and kept in the
+database only, because no request needs them and they are large. A link that could not be written to the database is
+kept in memory with its tokens until it can be.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ async def decrypted(kept: bytes) -> KeptTokens | None:
 
 
 class ProviderLinks:
-    """The links of all sessions to their provider."""
+    """The links of all sessions that began at the provider (see `ProviderLink`)."""
 
     def __init__(self, store: ProviderStore) -> None:
         self.store = store
@@ -63,7 +65,9 @@ class ProviderLinks:
         return [each for each in self._links.values() if each.user_id == user_id]
 
     def of_logout(self, iss: str, sub: str, sid: str) -> Sequence[ProviderLink]:
-        """Return the links that a logout token ends: those of its session, or all of its person."""
+        """Return the links whose sessions a logout token ends: the session with this `sid`, or all sessions of the
+        person `sub` if `sid` is "".
+        """
         return [
             each
             for each in self._links.values()
@@ -71,11 +75,10 @@ class ProviderLinks:
         ]
 
     def of_person(self, iss: str, sub: str) -> Sequence[ProviderLink]:
-        """Return the links of a person."""
+        """Return the links of a person's sessions."""
         return [each for each in self._links.values() if each.iss == iss and each.sub == sub]
 
     def all(self) -> Collection[ProviderLink]:
-        """Return all links."""
         return list(self._links.values())
 
     def put(self, links: Iterable[ProviderLink]) -> None:
@@ -88,13 +91,13 @@ class ProviderLinks:
         }
 
     def keep(self, link: ProviderLink) -> None:
-        """Keep a link in memory that the database could not store, because the previous refresh token may be invalid
-        already.
+        """Keep a link in memory because the database could not store it. Its tokens must not be lost: the refresh token
+        before may be invalid already.
         """
         self._links[link.session] = self._unwritten[link.session] = link
 
     def unwritten(self) -> Sequence[ProviderLink]:
-        """Return the links that are in memory only."""
+        """Return the links that are in memory only, because the database could not store them."""
         return list(self._unwritten.values())
 
     def note_written(self, links: Iterable[ProviderLink]) -> None:
@@ -109,7 +112,7 @@ class ProviderLinks:
         self.put(replace(each, checked=None) for each in links)
 
     def keep_only(self, sessions: Collection[str]) -> None:
-        """Remove the links of all other sessions; the caller commits."""
+        """Remove the links of all sessions except these; the caller commits."""
         gone = [session for session in self._links if session not in sessions]
         self.store.remove_links(gone)
         for session in gone:
@@ -117,7 +120,9 @@ class ProviderLinks:
             self._unwritten.pop(session, None)
 
     def reload(self) -> None:
-        """Read the links from the database again. Uncommitted changes are lost, except those that wait in memory."""
+        """Read the links from the database again, after a failed write. Uncommitted changes are lost, except links that
+        are kept in memory (see `keep`).
+        """
         self._links = {each.session: each for each in self.store.links()} | self._unwritten
 
 

@@ -48,13 +48,17 @@ _ABOUT_NOBODY = {
     "provider-away", "other-issuer", "bad-document", "no-document", "redirects", "client-unknown",
     "other-login", "used", "too-late", "cookies",
 }  # fmt: skip
-"""Failures that are not about a person; they are not recorded in the audit log."""
+"""Failures of a sign-in that do not concern a particular person; they are not recorded in the audit log."""
 _WRITTEN = {"not-allowed", "name-taken"}
-"""Failures that the audit log contains already. All others are recorded as *refused* with their code."""
+"""Failures that are already in the audit log when the sign-in fails. Other failures are recorded as *refused* with
+their code.
+"""
 
 
 class OpenIdLogin(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
-    """``/hub/oauth_login``: redirects to the provider, with the values that later prove that it was this browser."""
+    """``/hub/oauth_login``: redirects to the provider. Values in a cookie and in the request later prove that the same
+    browser comes back.
+    """
 
     async def get(self) -> None:
         """Begin a sign-in. ``?again=other`` makes the provider ask for the account."""
@@ -127,11 +131,11 @@ class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignor
         self.redirect(allowed_next_url(self._validate_next_url, login.next_url) or self.get_next_url(user))
 
     def append_query_parameters(self, url: str, exclude: Any = None) -> str:
-        """Do not pass on the provider's parameters."""
+        """Return the address unchanged, so that the provider's parameters are not passed on."""
         return url
 
     def set_login_cookie(self, user: Any) -> None:
-        """Link the new session to the provider's data."""
+        """Begin the session as the hub does, and link it to the provider's data."""
         super().set_login_cookie(user)
         if self.identified_person is not None:
             self.authenticator.link(self, user, self.identified_person)
@@ -181,12 +185,14 @@ class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignor
 
 
 class OpenIdLogout(FailurePageMixin, OAuthLogoutHandler):  # type: ignore[misc]
-    """``/hub/logout``: signs out at the hub, then at the provider, which gets the id token and so asks nothing."""
+    """``/hub/logout``: signs out at the hub, then at the provider. The id token in that request saves the user a
+    confirmation at the provider.
+    """
 
     _hint = ""
 
     async def get(self) -> None:
-        """Read the id token first, because it is removed with the session."""
+        """Sign out. The id token is read first, because it is removed with the session."""
         self._hint = await self.authenticator.id_token_hint(self)
         await super().get()
 

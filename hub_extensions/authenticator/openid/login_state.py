@@ -26,7 +26,7 @@ MAX_USED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PendingLogin:
-    """The values of one sign-in. Never shown."""
+    """The values of one pending sign-in. They are not shown in logs."""
 
     state: str = field(repr=False)
     nonce: str = field(repr=False)
@@ -88,6 +88,8 @@ class UsedLogins:
 
 
 def surplus_cookies(handler: Any) -> list[str]:
-    """Return cookies of earlier tabs that are too many, because abandoned sign-ins would accumulate."""
+    """Return the names of cookies of pending sign-ins that exceed the maximum number of tabs and are to be deleted, so
+    that abandoned sign-ins do not accumulate.
+    """
     ours = [name for name in handler.cookies if name.startswith(PREFIX)]
     return ours[: max(0, len(ours) - MAX_TABS + 1)]

@@ -1,9 +1,11 @@
-"""Checks at the provider again who is signed in: a few sessions at a time, spread over the interval, one check per
-session.
+"""Checks at the provider again whether signed-in users may continue: a few sessions at a time, spread over the
+interval.
 
 A provider that is away signs nobody out, and an occasional check detects its return. A provider whose answers cannot be
 used, such as one with a wrong clock, signs nobody out either, but is checked as often as usual, because it may refuse
 other sessions. ``core/sign_on/recheck.py`` decides which sessions are due and what an answer means.
+
+A link is the provider's data of one session, with which the session is checked.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from hub_extensions.core.sign_on.recheck import (
 
 TICK_SECONDS = 2.0
 FRESH = timedelta(seconds=30)
-"""A request does not re-check a session that was checked less than this ago."""
+"""A request of the user does not cause another check of a session that was checked less than this ago."""
 REQUEST_WAIT_SECONDS = 2.0
 """Maximum time that a request waits for the provider: the gate treats the hub as away after 5 s."""
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
@@ -72,7 +74,7 @@ class ProviderRecheck:
         self._work = asyncio.ensure_future(self._run())
 
     def wake(self) -> None:
-        """Start a round at once, because sessions were marked to be checked."""
+        """Start checking at once, because sessions were marked to be checked."""
         self._wakes.set()
 
     async def check_user(self, user_id: int) -> None:
@@ -110,7 +112,7 @@ class ProviderRecheck:
             self._wakes.clear()
 
     def _reload(self) -> None:
-        """Read the links from the database again; if this fails, memory stays as it is."""
+        """Read the links from the database again after a failure; if this fails too, the links in memory stay."""
         try:
             self._app.db.rollback()
             self._auth.links.reload()
@@ -118,7 +120,7 @@ class ProviderRecheck:
             self._app.log.exception("What sessions have from the provider was not read again")
 
     async def _round(self) -> bool:
-        """Check some of the due sessions. Return whether more are due."""
+        """Check some of the due sessions. Return whether more are due, so that the next round follows at once."""
         now, steady = self._auth.sign_on_now(), time.monotonic()
         every, known = self._auth.sign_on.config.recheck, self._auth.links.all()
         self._set_pace(len(known), every)
@@ -143,7 +145,9 @@ class ProviderRecheck:
             self._most += 1
 
     def _start_checks(self, links: Iterable[ProviderLink]) -> list[asyncio.Task[None]]:
-        """Start checks, one per session at a time: a second use of a one-time refresh token would be refused."""
+        """Start checks, at most one at a time per session: a second use of a one-time refresh token would be refused.
+        For a session that is being checked, return the running check.
+        """
         tasks = []
         for link in links:
             if link.session not in self._asking:
@@ -181,7 +185,7 @@ class ProviderRecheck:
         RECHECKS.labels(outcome.value).inc()
 
     async def _check_session(self, link: ProviderLink) -> RecheckOutcome:
-        """Check a session at the provider and carry out the result."""
+        """Check a session at the provider and apply the result: update the user's groups, or end sessions."""
         auth = self._auth
         kept = await auth.links.tokens_of(link)
         user = hub_user_of(self._app, link.user_id)
@@ -218,10 +222,11 @@ class ProviderRecheck:
         return RecheckOutcome.STAYS if account not in END_OF_ACCOUNT else self._ends(link, END_OF_ACCOUNT[account])
 
     async def _refused(self, link: ProviderLink, kept: KeptTokens, refusal: ProviderRefused) -> RecheckOutcome:
-        """Handle a session that the provider does not renew. Other endpoints may show whether the account still exists.
+        """Handle a session whose tokens the provider refuses to renew. The userinfo endpoint and the administration API
+        may show whether the account still exists.
 
         Raises:
-            ProviderAway, ProviderUnusable: the userinfo endpoint is not available.
+            ProviderAway, ProviderUnusable: the provider's administration API is not available.
         """
         cause = cause_of_error(refusal.description, refusal.code)
         if cause is not EndCause.NOT_RENEWED or self._auth.sign_on.registry.cause_of(link.session) in EXPECTED:
@@ -270,7 +275,9 @@ class ProviderRecheck:
         return found
 
     async def _without_token(self, link: ProviderLink, kept: KeptTokens) -> RecheckOutcome:
-        """Check a session without refresh token at the administration API only; otherwise only its limits end it."""
+        """Check a session that has no refresh token. Only the administration API can show that its account is gone;
+        otherwise the session ends at its own limits.
+        """
         account = await self._account(link, kept)
         if account in END_OF_ACCOUNT:
             return self._ends(link, END_OF_ACCOUNT[account])
@@ -296,7 +303,9 @@ class ProviderRecheck:
         return RecheckOutcome.RIGHT_LOST if cause in RIGHT_LOST else RecheckOutcome.ENDS
 
     def _end_sessions(self, link: ProviderLink, cause: EndCause, *, account_unknown: bool) -> None:
-        """End this session, or all if the right is lost. The person's other sessions are re-checked at once."""
+        """End this session, or all sessions of the person if the person may no longer sign in. Otherwise the other
+        sessions are marked to be checked at once if the state of the account is unknown.
+        """
         sign_on, links, lost = self._auth.sign_on, self._auth.links, cause in RIGHT_LOST
         theirs = sign_on.registry.of_user(link.user_id)
         sessions = [each for each in theirs if lost or each.id == link.session]
@@ -328,7 +337,8 @@ class ProviderRecheck:
     def _remove_links(self) -> None:
         """Remove the links of sessions that are over.
 
-        If a user has a server but no session, the last link stays, so that the account can still be checked.
+        If a user has a server but no session, the link that was checked last stays, so that the account can still be
+        checked.
         """
         registry, links = self._auth.sign_on.registry, self._auth.links
         kept = registry.ids()
@@ -351,7 +361,12 @@ class ProviderRecheck:
         self._unanswered[session] = RecheckFailure(time.monotonic(), 1 if before is None else before.times + 1)
 
     def _set_pause(self, *, answers: bool) -> None:
-        """Pause all checks if the provider does not answer. `answers`: it answered, though unusably."""
+        """Set the pause until the next check of any session: none if the provider answers, otherwise twice the last
+        pause.
+
+        Args:
+            answers: the provider answered, even if its answer could not be used.
+        """
         self._pause = 0.0 if answers else min(PROBE_SECONDS, 2 * self._pause or PAUSES_SECONDS[0])
         self._pause_until = time.monotonic() + self._pause
 

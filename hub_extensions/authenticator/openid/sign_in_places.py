@@ -16,11 +16,13 @@ from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderUnreacha
 SIGN_INS_AT_ONCE = 8
 """Number of codes that are redeemed at the same time."""
 MAX_WAIT_SECONDS = 20.0
-"""Maximum wait for a place. Together with the provider's time-outs it is less than the minute of a code and a proxy."""
+"""Maximum wait for a place. Together with the provider's time-outs it is less than a minute, for which a code is valid
+and a proxy waits.
+"""
 
 
 class SignInPlaces:
-    """The places, and the queue of those who wait for one."""
+    """The places (each allows one sign-in to redeem its code), and the queue of sign-ins that wait for a place."""
 
     def __init__(self, seconds: float = MAX_WAIT_SECONDS) -> None:
         self._seconds = seconds

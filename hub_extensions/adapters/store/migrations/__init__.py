@@ -1,1 +1,1 @@
-"""Migrations of the service's tables, one per file, in one line (a test fails on two heads)."""
+"""Migrations of the service's tables, one per file, without branches (a test fails on two heads)."""

@@ -12,7 +12,9 @@ _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Create the tables that are not there yet: SQLite commits each by itself, so a killed upgrade goes on here."""
+    """Create the tables that are not there yet: SQLite commits each by itself, so an upgrade that was killed continues
+    here.
+    """
     existing = set(sa.inspect(op.get_bind()).get_table_names())
 
     def create(name: str, *columns: sa.Column[object]) -> None:

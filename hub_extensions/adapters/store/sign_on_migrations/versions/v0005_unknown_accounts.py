@@ -1,4 +1,6 @@
-"""When a provider last named somebody's groups, whether its administration knew the account, and accounts in doubt."""
+"""Add when the provider last reported a person's groups, whether its administration API knew the account, and the users
+whose account may no longer exist.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Add what is not there yet; as in 0002, a step that was killed goes on here."""
+    """Add what is not there yet: SQLite commits each change by itself, so an upgrade that was killed continues here."""
     inspector = sa.inspect(op.get_bind())
     there = {each["name"] for each in inspector.get_columns("gpu_signon_identities")}
     for column in (sa.Column("groups_named", sa.DateTime), sa.Column("account_seen", sa.DateTime)):

@@ -1,4 +1,4 @@
-"""Columns of provider sessions and of logout tokens get names that say what they hold."""
+"""Rename columns of provider sessions and of logout tokens, so that their names describe the content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ RENAMED = (("gpu_signon_links", "kept", "encrypted_tokens"), ("gpu_signon_logout
 
 
 def upgrade() -> None:
-    """Rename the columns that are not renamed yet; as in 0004, a killed upgrade goes on here."""
+    """Rename the columns that are not renamed yet: SQLite commits each change by itself, so an upgrade that was killed
+    continues here.
+    """
     inspector = sa.inspect(op.get_bind())
     for table, old, new in RENAMED:
         if old in {each["name"] for each in inspector.get_columns(table)}:
