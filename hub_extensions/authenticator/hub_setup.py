@@ -39,7 +39,7 @@ def add_sign_on(
 
     Raises:
         AuthenticatorUnknown: the authenticator cannot be loaded.
-        ProviderSettingsWrong: it is ours, and its settings are wrong.
+        ProviderSettingsWrong: the authenticator is ours, and its settings are wrong.
     """
     is_ours = is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))  # ours always has sessions
     if not config.enabled and not is_ours:

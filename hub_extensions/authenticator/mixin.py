@@ -60,7 +60,8 @@ class SignOnMixin:
         return [*handlers_with_sessions(own), *PAGES, *REST]
 
     async def refresh_user(self, user: Any, handler: Any = None, **more: Any) -> Any:
-        """Decide whether this request may continue.
+        """Decide whether this request may continue: return False to make the browser sign in, otherwise as JupyterHub
+        defines it.
 
         A request about another user, or with a token, never ends a session.
         """
@@ -112,9 +113,9 @@ class SignOnMixin:
 
 
 def _identifies(handler: Any, user: Any) -> bool:
-    """Return whether the hub identifies the sender of this request as this user.
+    """Return whether JupyterHub refreshes the user because it identifies the sender of this request.
 
-    Later calls in the same request are about a spawn or a stop.
+    Further refreshes in the same request are about a spawn or a stop, and may be about another user.
     """
     if getattr(handler, "_sign_on_asked", False):
         return False

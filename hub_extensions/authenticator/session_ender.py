@@ -254,7 +254,8 @@ class SessionEnder:
     ) -> asyncio.Future[bool] | None:
         """Notify gate and service of ended sessions; the future is done when the gate has confirmed the report.
 
-        The name of a deleted account is unknown. Gate and service then find out from the hub that its token is gone.
+        The name of a deleted account is unknown, so nothing is reported. Gate and service then find out from the hub
+        that the tokens are gone.
         """
         if name is None:
             return None

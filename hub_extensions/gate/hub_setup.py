@@ -310,7 +310,9 @@ def _write(settings: GateSettings, folder: Path) -> None:
 
 
 def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: list[str]) -> None:
-    """Add the gate without ``url``, with which the hub's own proxy would serve it on the hub's host, and the apps."""
+    """Add the services of the gate and of the apps to the hub. The gate's has no ``url``, because then the hub's own
+    proxy would serve the gate on the hub's host.
+    """
     gate: dict[str, Any] = {
         "name": SERVICE,
         "api_token": settings.client_secret,

@@ -110,7 +110,7 @@ class GatePage(RequestHandler):
         return short_address(found) or "an unknown address"
 
     def cookie(self, name: str) -> str:
-        """Return the value of a cookie; see `cookie_in`."""
+        """Return the value of a cookie; "" if it is missing or malformed (see `cookie_in`)."""
         return cookie_in(self.request.headers.get_list("Cookie"), name)
 
     def give_cookie(self, name: str, value: str, seconds: int | None = None) -> None:

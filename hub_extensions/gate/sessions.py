@@ -70,7 +70,9 @@ class GateSession:
             self.last_use = self.noted_use = when
 
     def open_with(self, cookie: str) -> bool:
-        """Decrypt the token with the cookie. Return False if the stored token was changed."""
+        """Decrypt the token with the browser's cookie. Return False if that fails, because the stored token was
+        changed.
+        """
         if not self.known.token:
             self.known.token = unseal(self.sealed, cookie) or ""
         return bool(self.known.token)
@@ -173,10 +175,11 @@ class GateSessions:
         return cookie, session
 
     async def end(self, sessions: Iterable[GateSession]) -> int:
-        """End sessions at once; return how many.
+        """End sessions at once; return how many ended.
 
         Raises:
-            Exception: the store failed, possibly for sessions of an earlier call that it still has to remove.
+            Exception: the store failed, perhaps for sessions of an earlier call: they are ended in memory, and removed
+                from the store by the next call.
         """
         return await self._end(set(sessions))
 

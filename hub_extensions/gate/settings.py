@@ -37,7 +37,8 @@ class GateSettings(GateConfig):
         proxy_secret: secret that a proxy sends as ``X-Gate-Proxy`` with each check.
         ended_secret: secret with which the hub signs ``POST /_gate/ended``; "" without sign-on sessions.
         catalogue: the apps in `apps`, parsed.
-        subdomain_host: the hub's, below which users' servers have their hosts; "" without such hosts.
+        subdomain_host: the hub's setting ``subdomain_host``, below which users' servers have their hosts; "" without
+            such hosts.
         gpu_service_url: address of the GPU service, for the portal; "" without a GPU service.
     """
 

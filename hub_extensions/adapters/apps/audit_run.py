@@ -226,8 +226,8 @@ class AuditRun:
         return _seen(answer)
 
     async def _assertions(self, app: App, place: HttpTarget, path: str) -> list[Probe]:
-        """Return the probes of case A6: unsigned assertions, and assertions signed with another key under the id of
-        the gate's key.
+        """Return the probes of case A6. An assertion is the signed token that identifies the caller to an app; these
+        are unsigned, or signed with another key under the id of the gate's key.
         """
         advice = "The app has to check the signature by the gate's keys, its own name (aud) and the time."
         keys = HttpTarget.of(self.config.url, self.config.listeners[0] if self.config.listeners else "")
@@ -395,7 +395,9 @@ class AuditRun:
         return [AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
 
     async def _closed_app(self) -> App | None:
-        """Return the first app that refuses a stranger; an app that is open to anybody would stay open."""
+        """Return the first app that refuses a stranger, or `None`. Only with such an app can be tried whether an ended
+        token still works.
+        """
         for app in self.config.apps:
             place, path = HttpTarget.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
             if await self._is_refused(place, _plain(app, path, "stranger"), {"stranger": ()}):

@@ -71,7 +71,7 @@ def _wrong(text: str, line: int = 0, field: str = "the file") -> _Wrong:
 
 
 def parse_policy(text: str) -> tuple[CullRule, ...]:
-    """Return the rules in a text. Raises `_Wrong`, YamlError."""
+    """Return the rules in a text. Raises `_Wrong` if a field is wrong, and YamlError if the text cannot be used."""
     raw, lines = load_yaml(text)
     if raw is None:
         return ()
@@ -170,7 +170,9 @@ class _RuleShape(_Shape):
 
 
 def _kind(hint: Any) -> Any:
-    """Return the type of a field of `CullPolicy` as it is written in the file."""
+    """Return the type with which the file's value for a field of `CullPolicy` is validated; durations are written as
+    text in the file.
+    """
     if hint is timedelta:
         return Annotated[timedelta, BeforeValidator(_length)]
     if hint == (timedelta | None):
@@ -183,7 +185,7 @@ RENAMED = {
     "soft": "restart_on_cpu",
     "wanted": "contended_idle",
 }
-"""Earlier names of limits -> their names now."""
+"""Earlier name of a limit -> its name now, for the error message about the earlier name."""
 
 _HINTS = get_type_hints(CullPolicy)
 _LimitedRule: Any = create_model(

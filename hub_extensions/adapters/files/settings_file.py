@@ -96,7 +96,9 @@ def _adapter(made: type[SettingsT]) -> TypeAdapter[SettingsT]:
 
 
 def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield every unknown key with the known ones; pydantic ignores unknown keys of nested values."""
+    """Yield every key that the dataclass does not have, with the keys that are possible in its place, for the error
+    message. pydantic ignores unknown keys of nested values.
+    """
     known = tuple(each.name for each in fields(value))
     for key, inner in raw.items():
         if key not in known:

@@ -233,11 +233,12 @@ class HubApi:
         return StopAnswer.OVER if answer.code == 404 else StopAnswer.ASKED
 
     async def identify(self, token: str, *, as_server: bool = False, again: bool = False) -> Caller | None:
-        """Return the owner of a token, or `None` if it is invalid. Cached for some seconds, with `as_server` for some
-        minutes.
+        """Return the owner of a token, or `None` if it is invalid. The answer is cached for some seconds.
 
         Args:
-            again: query the hub in any case.
+            as_server: the request concerns only the server to which the token belongs, so an answer that is some
+                minutes old is accepted.
+            again: ask the hub in any case.
 
         Raises:
             HubAway: the hub does not answer, or too many queries about unknown tokens are pending.

@@ -115,7 +115,7 @@ class KubernetesApi:
 
         Raises:
             HistoryGone: the page's token is too old.
-            ClusterAway, ClusterRefused: see there.
+            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
         """
         async with self._request("GET", path, query) as answer:
             text = await answer.read()
@@ -133,7 +133,8 @@ class KubernetesApi:
 
         Raises:
             HistoryGone: the ``resourceVersion`` is too old. The iterator can raise this too.
-            ClusterAway, ClusterRefused: see there. The iterator can raise them too.
+            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused. The iterator can raise
+                them too.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
         async with self._request("GET", path, {**query, "watch": "true"}, timeout=timeout) as answer:
@@ -144,7 +145,7 @@ class KubernetesApi:
         """Read one object; None if it does not exist.
 
         Raises:
-            ClusterAway, ClusterRefused: see there.
+            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
         """
         try:
             async with self._request("GET", path, {}) as answer:
@@ -158,7 +159,7 @@ class KubernetesApi:
         """Merge fields into an object. A field with the value None is removed.
 
         Raises:
-            ClusterAway, ClusterRefused: see there.
+            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
         """
         async with self._request("PATCH", path, {}, body=change, kind="application/merge-patch+json"):
             return
@@ -167,7 +168,7 @@ class KubernetesApi:
         """Delete the object with this uid. Returns False if it does not exist.
 
         Raises:
-            ClusterAway, ClusterRefused: see there.
+            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         if force:

@@ -268,7 +268,9 @@ def _gpu_group(labels: Mapping[str, str]) -> str:
 
 
 def _is_low_priority(spec: Json) -> bool:
-    """Whether the scheduler evicts the pod for a server. The chart's ``podPriority`` gives placeholders less than 0."""
+    """Whether the pod has a negative priority, so that the scheduler evicts it for a server, as the placeholders of the
+    chart's ``podPriority``.
+    """
     priority = spec.get("priority")
     return isinstance(priority, int) and priority < 0
 
@@ -370,7 +372,9 @@ def _interned_counters(counters: tuple[tuple[str, str, int], ...]) -> tuple[tupl
 
 
 def _qualified(values: Json, driver: str, name: str) -> Json:
-    """Return a driver's attribute or capacity, with or without the driver's domain in its name."""
+    """Return an attribute or capacity of a driver's device. Its name may be written with or without the driver's
+    domain.
+    """
     return _part(values, name) or _part(values, f"{driver}/{name}")
 
 

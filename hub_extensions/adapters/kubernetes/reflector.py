@@ -60,7 +60,7 @@ class ObjectKind(Generic[T]):
     Attributes:
         name: name for the log.
         path: path of the list, with ``{namespace}`` for our own namespace.
-        take: converts an object to the value that is kept; None ignores the object.
+        take: converts an object to the value that is kept; None if the object is to be ignored.
         forbidden: log message if the hub is not allowed to read the objects.
         optional: the cluster may not have this kind (404).
         needed: missing permission is worth a warning.

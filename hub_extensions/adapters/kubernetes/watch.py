@@ -53,7 +53,7 @@ class AccessRight:
 
     Attributes:
         group: API group; "" is the core group.
-        own: only in its own namespace.
+        own: the permission is needed only in the namespace of our servers' pods.
     """
 
     group: str
@@ -197,7 +197,7 @@ class ClusterWatch:
 
     @property
     def is_reading(self) -> bool:
-        """Whether no problem has occurred yet."""
+        """Whether all parts of the cluster can be read, as far as is known now."""
         return not any(reflector.problem for reflector in self._all())
 
     async def wait_changed(self, timeout: float) -> bool:
@@ -216,7 +216,7 @@ class ClusterWatch:
             force: delete the object at once, without waiting for its node.
 
         Raises:
-            ClusterAway, ClusterRefused: see there.
+            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
         """
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
         return await self._api.delete(path, uid, force=force)
@@ -225,7 +225,7 @@ class ClusterWatch:
         """Cordon a node if `closed` is True, else uncordon it.
 
         Raises:
-            ClusterAway, ClusterRefused: see there.
+            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
         """
         await self._api.merge(f"/api/v1/nodes/{quote(node, safe='')}", {"spec": {"unschedulable": closed or None}})
 

@@ -92,7 +92,8 @@ class ListenerCheck:
     before use.
 
     Args:
-        account: `None` verifies nothing, if the service runs on another machine or under an account of its own.
+        account: the uid that has to listen; `None` if nothing is verified, because the service runs on another machine
+            or under an account of its own.
     """
 
     def __init__(self, port: int, account: int | None) -> None:

@@ -35,7 +35,7 @@ class Process:
         lease: the id in its lease mark; `None` without a mark, or if the environment cannot be read.
         kernel: a Jupyter kernel, or a process started by one (``JPY_PARENT_PID`` is set).
         notebook: base name of the notebook the kernel belongs to (``JPY_SESSION_NAME``).
-        session: the same as a path.
+        session: path of the notebook (also from ``JPY_SESSION_NAME``).
         cpu_seconds: processor time used so far, without that of its children.
         rss_bytes: resident memory; pages shared with other processes are counted in each.
         device: ``CUDA_VISIBLE_DEVICES``; `None` if it is not set.
@@ -175,7 +175,9 @@ def alive(pid: int, started: int) -> bool:
 
 
 def liveness(pid: int, started: int) -> bool | None:
-    """Return the same as `alive`; `None` if a process has this pid, but we may not see which one."""
+    """Return whether this process still runs, as `alive` does; `None` if a process has this pid, but we may not see
+    whether it is this process.
+    """
     if _stat(pid) is not None:
         return alive(pid, started)
     try:
@@ -194,7 +196,7 @@ def account(pid: int) -> int | None:
 
 
 def age_seconds(started: int) -> float:
-    """Convert a process's start time to its age."""
+    """Return the age of a process in seconds. `started` is its start time in clock ticks since boot."""
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / _TICK)
 
 
@@ -209,8 +211,8 @@ def has_children(pid: int) -> bool | None:
 
 
 def script(pid: int) -> str:
-    """Return the base name of the Python script a process runs; "" without one. Only for its owner, as it is an
-    argument.
+    """Return the base name of the Python script that a process runs; "" without one. It may be shown only to the owner
+    of the process, because it is one of the arguments.
     """
     arguments = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0")
     if not os.path.basename(arguments[0]).startswith(b"python"):
@@ -359,8 +361,8 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def _begun(pid: int) -> _Stat | None:
-    """Return the process once its exec() is finished, which takes microseconds unless the machine is very busy;
-    `None` if it ended.
+    """Return the process once its exec() is finished, which takes microseconds unless the machine is very busy; `None`
+    if the process ended.
     """
     for _ in range(100):
         time.sleep(0.001)
@@ -371,7 +373,7 @@ def _begun(pid: int) -> _Stat | None:
 
 
 def _marks(pid: int, stat: _Stat) -> _Marks | None:
-    """Read the marks from the environment; `None` if we may not read it."""
+    """Read the lease mark and our other values from the environment of a process; `None` if we may not read it."""
     path = f"/proc/{pid}/environ"
     if stat.state == "Z":  # the main thread has ended, so read through another thread
         path = next((f"{task}/environ" for task in _other_threads(pid)), path)

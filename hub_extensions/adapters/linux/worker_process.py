@@ -1,4 +1,6 @@
-"""What a worker process asks of the kernel, so that it neither outlives its service nor displaces it."""
+"""What a worker process requests from the kernel, so that it neither outlives its service nor makes the service run out
+of memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The ways a notice leaves this hub: a webhook or a mail server. Either may hang, refuse or misreport."""
+"""The channels by which a notice leaves this hub: a webhook or a mail server. Either may hang, refuse, or report a
+wrong result.
+"""
 
 
 class NotSent(Exception):

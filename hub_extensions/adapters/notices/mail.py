@@ -102,8 +102,8 @@ class MailServer:
 
 
 class _Server(smtplib.SMTP):
-    """An SMTP client that is registered for the time limit before it connects, because even a greeting may never
-    end.
+    """An SMTP client that adds itself to `watched` before it connects, so that the time limit can also cut off a server
+    whose greeting never ends.
     """
 
     def __init__(self, watched: list[smtplib.SMTP], *args: Any, **more: Any) -> None:

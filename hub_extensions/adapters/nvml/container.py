@@ -79,7 +79,9 @@ class OwnDevices:
             self._seen.clear()
 
     def _find_devices(self, driver: Driver) -> None:
-        """Search for the devices if none is named, and repeat it slowly while one may be missing."""
+        """Search for the visible devices if no UUID was given, and search again from time to time while a device may be
+        missing.
+        """
         now, before = self._clock(), self._searched_at
         if self._all_found or (before is not None and now - before < _SEARCH_SECONDS):
             return

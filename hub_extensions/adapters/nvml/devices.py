@@ -153,7 +153,9 @@ def memory_of(driver: Driver, handle: Any) -> Memory:
 
 
 def _sm_count(driver: Driver, handle: Any) -> int | None:
-    """Compute the SMs: NVML reports a whole GPU's cores, and the compute capability determines the cores per SM."""
+    """Return the number of SMs of a whole GPU, computed from its cores: NVML reports the cores, and the compute
+    capability determines the cores per SM. `None` if unknown.
+    """
     capability = driver.ask("nvmlDeviceGetCudaComputeCapability", handle)
     cores = driver.ask("nvmlDeviceGetNumGpuCores", handle)
     if capability is None or cores is None:
@@ -216,7 +218,9 @@ def _profile_name(driver: Driver, gpu: Gpu, mig: Mig, instance: Instance | None,
 
 
 def after_mig(name: object) -> str | None:
-    """Return ``1g.5gb`` from ``NVIDIA A100-SXM4-40GB MIG 1g.5gb`` or from ``MIG 1g.5gb``."""
+    """Return the MIG profile in a device's name: ``1g.5gb`` from ``NVIDIA A100-SXM4-40GB MIG 1g.5gb`` or from ``MIG
+    1g.5gb``; `None` if the name has none.
+    """
     text = name.decode(errors="replace") if isinstance(name, bytes) else str(name or "")
     match = re.search(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)\s*$", text)
     return match.group(1) if match else None

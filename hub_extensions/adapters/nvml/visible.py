@@ -1,4 +1,4 @@
-"""Finds the devices that are visible in a container; if none is named, they are the server's own.
+"""Finds the devices that are visible in a container. They are the server's own devices if no UUIDs of them are given.
 
 The container runtime hides all others, so the driver lists only what was assigned. A GPU in MIG mode is not a device
 itself; its visible MIG devices are.

@@ -100,9 +100,9 @@ class ProviderMetadata:
     userinfo: str
     end_session: str
     names_itself: bool
-    """It adds ``iss`` to the callback of a sign-in (RFC 9207)."""
+    """The provider adds ``iss`` to the callback of a sign-in (RFC 9207)."""
     secret_in_body: bool
-    """It accepts the client's secret in the body only, not in a header."""
+    """The provider accepts the client's secret in the body only, not in a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,9 @@ class Provider:
         return str(value)
 
     def inner_address(self, address: str) -> str:
-        """Return the address that the hub uses: on the issuer's host it is the one at `issuer_connect_url`."""
+        """Return the address at which the hub reaches an address of the provider. Addresses on the issuer's host are
+        replaced by those at `issuer_connect_url`, if it is set.
+        """
         if not self._connect_url or origin_of(address) != origin_of(self.issuer):
             return address
         public, inner = urlsplit(self.issuer).path.rstrip("/"), urlsplit(self._connect_url)
@@ -352,7 +354,11 @@ class Provider:
         return [key for key in fitting if key.get("kid") == kid]
 
     async def _fetch_keys(self, since: float | None) -> bool:
-        """Fetch the keys, at most once a minute. Return whether they are newer than `since`."""
+        """Fetch the provider's keys again, at most once a minute. Return whether there are newer keys than before.
+
+        Args:
+            since: time of the keys that the caller knows; `None` if no keys have been read.
+        """
         async with self._keys_lock:
             if self._keys_at != since:
                 return True  # another task has fetched them in the meantime
@@ -453,7 +459,9 @@ def _json_of(answer: HTTPResponse) -> Mapping[str, Any]:
 
 
 def _token_error(answer: HTTPResponse) -> Exception:
-    """Return the exception for an answer without tokens."""
+    """Return the exception for an answer in which the provider issued no tokens: it refuses the person, it refuses our
+    client, or it is away.
+    """
     no = judge_token_error(answer.code, _json_of(answer))
     if no.about is About.PERSON:
         return ProviderRefused(no.code, refusal_sentence(no), no.description)

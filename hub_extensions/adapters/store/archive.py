@@ -287,5 +287,5 @@ def _pieces(connection: Connection, chosen: Any) -> Generator[Sequence[tuple[Any
 
 
 def label_of(file: Path) -> str:
-    """Return the default label for the rows of a file."""
+    """Return the label of an import if the administrator gives none: the file's name without its ending."""
     return file.name.removesuffix(".gz").rpartition(".")[0] or file.name

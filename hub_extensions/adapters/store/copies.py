@@ -116,9 +116,10 @@ def copies(file: Path, folder: Path) -> tuple[Path, ...]:
 
 
 def copy_of_today(file: Path, folder: Path, today: date) -> Path | None:
-    """Copy `file` to ``NAME.copy-DATE.sqlite`` in `folder` unless it is there, and keep those of the last days.
+    """Copy `file` to ``NAME.copy-DATE.sqlite`` in `folder`, and delete all but the last days' copies. Return the path
+    of the copy; `None` if today's copy exists already.
 
-    Samples are left out. On a volume that is nearly full, two copies are kept.
+    Samples are left out. On a volume that is nearly full, only two copies are kept.
 
     Raises:
         StoreUnavailable: the file is damaged; older copies stay.

@@ -1,10 +1,11 @@
 """Notifications between gates that share one PostgreSQL database: ended sessions, and changed keys.
 
-A gate that writes an end sends a notification in the same transaction (NOTIFY), and the others receive it within
-milliseconds. Nothing relies on notifications alone: a gate that lost its connection reads all stored sessions when it
-has one again, and it asks the hub about each session after ``cache_seconds`` in any case. The connection also holds the
-lock of the one gate that does work which must be done once (`NewsFromOthers.leads`). The lock is free as soon as its
-holder is gone, also after a ``kill -9``.
+A gate that ends a session sends a notification in the same transaction (NOTIFY), and the other gates receive it within
+milliseconds. Nothing relies on notifications alone: a gate whose connection was lost reads all stored sessions when it
+is connected again, and each gate asks the hub about a session again after ``cache_seconds`` in any case.
+
+The connection also holds the lock of the one gate that does the work that must be done once (`NewsFromOthers.leads`).
+The lock is free as soon as its holder is gone, also after a ``kill -9``.
 
 A connection pooler must leave a connection to one client (not ``transaction`` mode).
 """

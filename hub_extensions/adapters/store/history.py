@@ -1,4 +1,6 @@
-"""Tables of the journal and of notices to users. Rows are only added and pruned."""
+"""Tables of the journal (decisions of the service) and of notices to users. Rows are only added, and deleted when they
+are old.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def _columns(row: JournalRow | NoticeRow) -> dict[str, object]:
 
 
 def journal(connection: Connection, limit: int, which: JournalFilter) -> tuple[JournalRow, ...]:
-    """Return the last matching rows, the newest first, in the order in which they were written."""
+    """Return at most `limit` matching rows of the journal, the one that was written last first."""
     columns = [column for column in JOURNAL.columns if column.name != "id"]
     chosen = sa.select(*columns).where(*conditions(which)).order_by(JOURNAL.c.id.desc())
     rows = connection.execute(chosen.limit(limit))
@@ -108,7 +110,9 @@ def prune(connection: Connection, *, notices_before: datetime, journal_before: d
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove the notices and journal rows about a user. Rows about others lose the user's name as administrator."""
+    """Remove the notices and journal rows about a deleted user. In rows about other users, the name is removed if the
+    user acted as administrator.
+    """
     as_admin = sa.update(JOURNAL).where(JOURNAL.c.actor == f"admin {user}")
     connection.execute(as_admin.values(actor="admin"))
     connection.execute(sa.delete(NOTICES).where(NOTICES.c.user == user))

@@ -80,7 +80,9 @@ class JsonColumn(sa.types.TypeDecorator[Any]):
 
 
 class ReasonsColumn(sa.types.TypeDecorator[tuple[Reason, ...]]):
-    """Reasons by code and parameters, as JSON text; empty if another version wrote a reason that is unknown here."""
+    """Reasons (sentences that pages can translate) by code and parameters, as JSON text; empty if another version wrote
+    a reason that is unknown here.
+    """
 
     impl = sa.Text
     cache_ok = True

@@ -1,4 +1,4 @@
-"""Migration of a database to this version's schema, after a copy of it was made."""
+"""Migrates a database to this version's schema. An SQLite file is copied before."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def write(connection: Connection, changes: Changes) -> None:
 
 
 def facts(connection: Connection) -> tuple[ServerFacts, ...]:
-    """Return the stored facts about all servers."""
+    """Return the stored facts about all servers, such as the offer of each and since when it is idle."""
     rows = connection.execute(sa.select(FACTS).order_by(FACTS.c.user, FACTS.c.server))
     return tuple(_facts(row) for row in rows.mappings())
 
@@ -86,7 +86,7 @@ def earlier_stops(connection: Connection) -> tuple[StopRecord, ...]:
 
 
 def meta(connection: Connection) -> dict[str, str]:
-    """Return the single values of the service, by name."""
+    """Return the single values of the service (text) by name."""
     return {row.name: row.value for row in connection.execute(sa.select(META))}
 
 

@@ -77,7 +77,7 @@ class ProviderStore:
         return {Identity(iss, sub): name for iss, sub, name in rows}
 
     def pin(self, identity: Identity, user: str, now: datetime) -> None:
-        """Pin a person of the provider to a user.
+        """Pin a person of the provider to a user, so that no other person can sign in as this user.
 
         Raises:
             sqlalchemy.exc.IntegrityError: the user or the person is pinned already.
@@ -168,7 +168,9 @@ class ProviderStore:
             self._connection.execute(sa.delete(LINKS).where(LINKS.c.session == session))
 
     def note_logout(self, iss: str, jti: str, until: datetime) -> bool:
-        """Remember the id of a logout token. Return `False` if it was known already."""
+        """Remember the id of a logout token until it expires. Return `False` if it was known already: the token is used
+        a second time.
+        """
         id = hashlib.sha256(f"{iss}\n{jti}".encode("utf-8", "replace")).hexdigest()
         if self._connection.execute(sa.select(LOGOUTS.c.id).where(LOGOUTS.c.id == id)).first() is not None:
             return False

@@ -142,7 +142,9 @@ class Store:
         return self.nearly_full
 
     async def notices(self, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:
-        """Return the notices of `user` (of everybody if `None`) from `since` on, the newest first."""
+        """Return the notices of `user` from `since` on, the newest first; the notices of all users if `user` is
+        `None`.
+        """
         return await self._do(lambda connection: history.notices(connection, user, since))
 
     async def last_offers(self, user: str) -> tuple[OfferId, ...]:
@@ -194,7 +196,9 @@ class Store:
         return await self._do(forecasts.matured)
 
     async def journal(self, limit: int = 200, which: JournalFilter | None = None) -> tuple[JournalRow, ...]:
-        """Return the last matching rows of the journal, the newest first."""
+        """Return at most `limit` matching rows of the journal, the one that was written last first. `which` is `None`
+        for all rows.
+        """
         return await self._do(lambda connection: history.journal(connection, limit, which or JournalFilter()))
 
     async def keeps(self, since: datetime) -> tuple[tuple[str, datetime], ...]:

@@ -1,8 +1,7 @@
 """``SingleSignOnOIDCAuthenticator``: sign-in at an OpenID provider, which is asked again while users are signed in.
 
 It derives from oauthenticator's `GenericOAuthenticator`, so ``allowed_users``, ``admin_groups`` and hooks work as
-there;
-tokens and claims are checked by this package. ``configure(c)`` adds the sessions (``authenticator/mixin.py``).
+there; tokens and claims are checked by this package. ``configure(c)`` adds the sessions (``authenticator/mixin.py``).
 """
 
 from __future__ import annotations
@@ -328,9 +327,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             raise failure_for(problem) from problem
 
     def _has_other_person(self, name: str, identity: Identity) -> bool:
-        """Return whether this user has sessions of another person.
+        """Return whether this user has sessions of a person other than `identity`.
 
-        This happens if an admin renamed the user of a pin while its person had a session.
+        This happens if an admin renamed the user while a person who was pinned to the user had a session.
         """
         user = orm.User.find(self._app.db, name)
         theirs = self.links.of_user(user.id) if user is not None else ()
@@ -652,12 +651,14 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return bool(self.allow_all or await maybe_future(self.check_allowed(name, model)))
 
     async def _stored_model(self, user: Any) -> dict[str, Any]:
-        """Return the hub's model of a user, built from stored data only."""
+        """Return the hub's model of a user, built from the groups and auth state that the hub has stored, without
+        asking the provider.
+        """
         state = await user.get_auth_state() if self.enable_auth_state else None
         return {"name": user.name, "admin": None, "auth_state": state or {}, **self._stored_groups(str(user.name))}
 
     def _end_all(self, user: Any, *, in_doubt: bool = False) -> None:
-        """End everything of a user whom the hub refuses now.
+        """End the sessions of a user whom the hub refuses now, and what depends on them: tokens and servers.
 
         Args:
             in_doubt: the only reason is that the groups are unknown, so servers keep running while they work.

@@ -1,4 +1,4 @@
-"""The tables of 0.1.0: the queue, servers, the journal, notices, use records, samples and forecasts."""
+"""The tables of 0.1.0: the queue, servers, the journal, notices, usage records, samples and forecasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of forecasts and of ordered stops get the names that the code uses."""
+"""Rename columns of forecasts and of ordered stops, so that they have the names that the code uses."""
 
 from __future__ import annotations
 
