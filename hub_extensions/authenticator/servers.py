@@ -137,7 +137,8 @@ class UserServers:
             cause: why the session ended.
 
         Returns:
-            The state of the drain, or `None` if the hub has to stop the server.
+            When the service begins to stop the server and how long that may take, or `None` if the hub has to stop the
+            server.
 
         Raises:
             ServiceAway: the service does not answer.

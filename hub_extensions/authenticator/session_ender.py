@@ -46,7 +46,7 @@ AGAIN_SECONDS = 5.0
 ASK_SERVICE_SECONDS = 15.0
 ACKNOWLEDGES = timedelta(seconds=30)
 """Time within which the GPU service has to take over a stop; after that the hub stops the server itself, without a
-drain.
+drain (the time for cells to finish and notebooks to be saved).
 """
 ASK_DUE_SECONDS = 2.0
 """Pause between two attempts to hand over to the GPU service a stop whose time has come or is near."""
@@ -381,9 +381,10 @@ class SessionEnder:
     async def _wait_until_due(self, stop: PendingStop) -> bool:
         """Wait until the hub itself has to stop a server, and return whether the GPU service had taken the stop over.
 
-        The service drains and stops a server that holds a lease. It is asked repeatedly, because it may have been away,
-        or may have moved the time by its own absence. The hub stops the server itself if the service does not know its
-        lease, has not taken the stop over by its time and for `ACKNOWLEDGES`, or has not stopped the server in time.
+        The service drains a server that holds a lease (it waits for cells and the saving of notebooks), then stops it.
+        It is asked repeatedly, because it may have been away, or may have moved the time by its own absence. The hub
+        stops the server itself if the service does not know its lease, has not taken the stop over by the time of the
+        stop and within `ACKNOWLEDGES`, or has not stopped the server in time.
         """
         handed_over: datetime | None = None
         asked_first = self._now()

@@ -1,4 +1,5 @@
-"""The gate: identifies the caller, asks the hub if necessary, and answers the check of a proxy.
+"""The gate: answers a proxy that asks whether a request may pass to an app. It identifies the caller, and asks the hub
+if necessary.
 
 ``core/sign_on/access.py`` decides. HTTP is in ``server.py`` and ``routes.py``, the sign-in in ``sign_in.py``.
 """

@@ -44,7 +44,7 @@ class GateSession:
         hub_session: the hub's session from which it was created.
         known: its token, and the hub's last answer about it.
         sealed: the token, encrypted with the cookie.
-        rounds: app -> the last silent sign-in for it; `None` without any.
+        rounds: app -> the last silent sign-in for it, which renewed the user's rights; `None` without any.
         answered: value of `known.times_ended` when the hub answered for the page of the gate that is being loaded;
             `None` if it did not answer. If `known.times_ended` has changed since, that answer must not be used.
         is_over: it has ended; requests that hold a reference to it must not use it.
@@ -277,7 +277,9 @@ class GateSessions:
 
 
 def _written(rounds: Mapping[str, SilentRound]) -> str:
-    """Return the silent sign-ins in the form in which they are stored; "" if `rounds` is empty."""
+    """Return the silent sign-ins (sign-ins that renewed the user's rights) as they are stored; "" if `rounds` is
+    empty.
+    """
     rows = {app: [each.made.isoformat(), *each.groups] for app, each in rounds.items()}
     return json.dumps(rows) if rows else ""
 

@@ -70,7 +70,7 @@ class HubRefused(Exception):
     Attributes:
         status: the HTTP status.
         message: the hub's own text.
-        retry_after: the time in the header ``Retry-After``; `None` without one.
+        retry_after: the time to wait, from the header ``Retry-After``; `None` without that header.
     """
 
     def __init__(self, status: int, message: str, retry_after: timedelta | None = None) -> None:

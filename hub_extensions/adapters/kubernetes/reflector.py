@@ -113,7 +113,7 @@ class Reflector(Generic[T]):
         return now if self._open else self._read_at
 
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Keep the values up to date until cancelled."""
         while True:
             try:
                 delay = await self._read_once()
@@ -227,7 +227,7 @@ class Reflector(Generic[T]):
         self.decided.clear()
 
     def put(self, key: str, value: T) -> None:
-        """Add a value that was read separately, unless it is already known, because then it is at least as new."""
+        """Add a value that was read separately, unless the key is already known: the known value is at least as new."""
         if self.values is not None and key not in self.values:
             self.values[key] = value
             self._changed()

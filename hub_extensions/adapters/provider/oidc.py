@@ -107,7 +107,7 @@ class ProviderMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ProviderTokens:
-    """The tokens that the provider issued. They are never shown."""
+    """The tokens that the provider issued for one session. They are not shown in logs."""
 
     access: str = field(repr=False)
     id_token: str = field(default="", repr=False)

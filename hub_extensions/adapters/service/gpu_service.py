@@ -210,8 +210,8 @@ class GpuServiceClient:
         await self._send(self._stops, "POST", "hub/stopped", None, message, STOP_SECONDS)
 
     async def signed_out(self, message: SignedOut) -> DrainState:
-        """Have the service stop a server that holds a lease, because its user's session ended. Return the progress of
-        the stop. Raises ServiceAway, ServiceRefused.
+        """Have the service stop a server that holds a lease (the right to a share of a GPU), because its user's session
+        ended. Return when the stop begins and how long it may take. Raises ServiceAway, ServiceRefused.
         """
         return await self._send(self._reports, "POST", "hub/signed-out", DrainState, message, REPORT_SECONDS)
 
@@ -245,8 +245,8 @@ class GpuServiceClient:
         return state
 
     async def overview(self, user: str, language: str = "") -> UserOverview:
-        """Return the user's tickets and servers, within a short time limit because a page waits. Raises ServiceAway,
-        ServiceRefused.
+        """Return the user's tickets (places in the line) and servers, within a short time limit because a page waits.
+        Raises ServiceAway, ServiceRefused.
 
         Args:
             language: the language of the page; "" if it is not for a page.
@@ -270,7 +270,9 @@ class GpuServiceClient:
 
     @contextmanager
     def waiting(self, user: str, server: str) -> Iterator[asyncio.Queue[Update]]:
-        """Provide a queue of the updates for this (user, server) while the block runs."""
+        """Provide a queue while the block runs. It receives the updates for a start of this (user, server): changes of
+        its ticket (place in the line), and whether the stream is connected.
+        """
         queue: asyncio.Queue[Update] = asyncio.Queue()
         self._waiters.setdefault((user, server), []).append(queue)
         if self._stream is None or self._stream.done():

@@ -36,7 +36,7 @@ class SignatureVerdict(Enum):
 
 
 class VerifiedRequest(NamedTuple):
-    """A request that the hub signed, and its verdict."""
+    """A request that the hub signed, and whether it may be accepted."""
 
     request: SignedRequest
     verdict: SignatureVerdict

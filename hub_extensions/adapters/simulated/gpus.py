@@ -32,7 +32,7 @@ class SimulatedGpus:
 
     Args:
         layout: the simulated machine.
-        processes: returns the live marked processes (``procfs.marked``).
+        processes: returns the live processes that belong to a lease (``procfs.marked``).
         clock: a running clock in seconds.
     """
 

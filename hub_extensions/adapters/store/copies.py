@@ -22,7 +22,9 @@ from hub_extensions.core.text.wording import foreign
 
 DAILY_COPIES = 7  # days whose copies are kept
 LEFT_OUT = frozenset({"gpu_samples"})
-"""Tables that are empty in a daily copy: samples are nine tenths of a busy store, and a restart does not need them."""
+"""Tables that are empty in a daily copy. Samples (measurements of GPUs by the minute) are nine tenths of a busy store,
+and a restart does not need them.
+"""
 NEARLY_FULL = 0.1
 """If less than this part of the volume is free (or less than a GiB of a large volume), samples are not stored, so that
 hub and service can still write what they need.

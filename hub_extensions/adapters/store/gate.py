@@ -66,7 +66,7 @@ class StoredSession:
         id: the cookie's hash.
         hub_session: the hub's session from which it was created.
         sealed: the hub's token, encrypted.
-        rounds: the last silent sign-in for each app, as JSON; "" without any.
+        rounds: the last silent sign-in for each app, which renewed the user's rights, as JSON; "" without any.
     """
 
     id: str

@@ -70,7 +70,9 @@ LEASES = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the tickets and leases of `changes`, and remove leases that have ended."""
+    """Write the tickets (places in the line) and leases (rights to a share of a GPU) of `changes`, and remove leases
+    that have ended.
+    """
     upsert(connection, TICKETS, map(_ticket_values, changes.tickets))
     upsert(connection, LEASES, (_lease_values(each) for each in changes.leases if each.state is not LeaseState.ENDED))
     ended = [{"gone": each.id} for each in changes.leases if each.state is LeaseState.ENDED]
@@ -79,14 +81,14 @@ def write(connection: Connection, changes: Changes) -> None:
 
 
 def live_tickets(connection: Connection) -> tuple[Ticket, ...]:
-    """Return waiting and admitted tickets, in the order in which they joined."""
+    """Return the tickets (users' places in the line) that wait or are admitted, in the order in which they joined."""
     live = TICKETS.c.state.in_([TicketState.WAITING.value, TicketState.ADMITTED.value])
     rows = connection.execute(sa.select(TICKETS).where(live).order_by(TICKETS.c.joined, TICKETS.c.place, TICKETS.c.id))
     return tuple(_ticket(row) for row in rows.mappings())
 
 
 def leases(connection: Connection) -> tuple[Lease, ...]:
-    """Return the leases that have not ended."""
+    """Return the leases (a server's right to a share of a GPU) that have not ended."""
     rows = connection.execute(sa.select(LEASES).order_by(LEASES.c.since, LEASES.c.id))
     return tuple(_lease(row) for row in rows.mappings())
 

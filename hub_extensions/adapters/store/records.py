@@ -69,7 +69,7 @@ class JournalRow:
         text: why the service decided so.
         actor: who caused it: ``user``, ``admin <name>``, ``hub`` or ``service``; "" if unknown.
         evidence: the figures behind the decision, their age, and who measured them; "" without figures.
-        reasons: the reasons from which `text` was made, to translate it; empty if it was not made from reasons.
+        reasons: the reasons (translatable sentences) from which `text` was made; empty if it was not made from reasons.
         grounds: the reasons from which `evidence` was made; empty if it was not made from reasons.
     """
 

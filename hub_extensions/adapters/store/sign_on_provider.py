@@ -86,8 +86,8 @@ class ProviderStore:
         self._connection.execute(sa.insert(IDENTITIES), row)
 
     def note_user(self, user: str) -> None:
-        """Store the id of the hub's account with the pin of this user, so that the pin stays valid if the account is
-        renamed.
+        """Store the id of the hub's account with the pin of this user (the row that ties the user to a person at the
+        provider), so that the pin stays valid if the account is renamed.
         """
         note_user(self._connection, user)
 
@@ -119,7 +119,7 @@ class ProviderStore:
         self._change(identity, account_seen=now)
 
     def pinned_names(self) -> set[str]:
-        """Return the users to whom a person is pinned."""
+        """Return the users to whom a person at the provider is pinned."""
         return set(self._connection.execute(sa.select(IDENTITIES.c.user)).scalars())
 
     def _of_person(self, identity: Identity, column: Any) -> Any:
@@ -141,7 +141,7 @@ class ProviderStore:
         return [(str(name), time) for name, time in self._connection.execute(query.order_by(last.desc()).limit(most))]
 
     def links(self) -> list[ProviderLink]:
-        """Return the links of all sessions, without their tokens (see `encrypted_tokens_of`)."""
+        """Return the links (the provider's data) of all sessions, without their tokens (see `encrypted_tokens_of`)."""
         columns = [each for each in LINKS.c if each is not LINKS.c.encrypted_tokens]
         rows = self._connection.execute(sa.select(*columns)).mappings()
         return [ProviderLink(**{**row, "iss": sys.intern(row["iss"])}, encrypted_tokens=None) for row in rows]
@@ -163,7 +163,7 @@ class ProviderStore:
                 self._connection.execute(row.values(checked=each.checked))
 
     def remove_links(self, sessions: Iterable[str]) -> None:
-        """Remove the links of ended sessions."""
+        """Remove the links (the provider's data) of ended sessions."""
         for session in sessions:
             self._connection.execute(sa.delete(LINKS).where(LINKS.c.session == session))
 
@@ -241,7 +241,8 @@ def _rename(connection: Connection, identity: Identity, user: str) -> None:
 
 
 class PinTable:
-    """The pins, for an administrator's command. Every method may raise ValueError, whose text has no password.
+    """The pins, which tie users to persons at the provider, for an administrator's command. Every method may raise
+    ValueError, whose text has no password.
 
     Args:
         url: address of the hub's database.
@@ -277,8 +278,8 @@ class PinTable:
             note_user(connection, user)
 
     def unpin(self, user: str) -> bool:
-        """Remove the pin of a user, so that the next person who signs in with this name may get it. Return whether
-        there was a pin.
+        """Remove the pin of a user (the row that ties the user to a person at the provider), so that the next person
+        who signs in with this name may get it. Return whether there was a pin.
         """
         with self._begun() as connection:
             follow_users(connection)

@@ -103,13 +103,14 @@ class Store:
         return cls(engine, thread)
 
     async def load(self) -> Stored:
-        """Return what the service needs after a restart."""
+        """Return what the service needs when it starts, such as tickets (places in the line) and leases."""
         return await self._do(_load)
 
     async def commit(self, changes: Changes) -> None:
         """Write `changes` in one transaction. When it returns, they are on disk; if it raises, nothing is written.
 
-        Cancelling the caller does not undo it. Samples are left out while the volume is nearly full.
+        Cancelling the caller does not undo it. Samples (measurements of GPUs by the minute) are left out while the
+        volume is nearly full.
         """
         if changes.empty:
             return

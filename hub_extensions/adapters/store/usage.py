@@ -113,7 +113,9 @@ VISIBLE = sa.func.coalesce(USAGE.c.batch, 0).not_in(sa.select(IMPORTS.c.id).wher
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the open uses, usage records and samples of `changes`, and remove open uses that have ended."""
+    """Write the open uses, usage records and samples (measurements by the minute) of `changes`, and remove open uses
+    that have ended.
+    """
     upsert(connection, OPEN, ({"key": each.key, "use": _OPEN_USE.dump_json(each).decode()} for each in changes.uses))
     if changes.gone_uses:
         gone = [{"gone": key} for key in changes.gone_uses]
@@ -184,7 +186,7 @@ def samples(connection: Connection, key: str, since: datetime) -> tuple[Minute, 
 
 
 def prune(connection: Connection, *, samples_before: datetime, records_before: datetime) -> None:
-    """Remove samples, records and imports that are older than these times."""
+    """Remove samples (measurements by the minute), usage records and imports that are older than these times."""
     connection.execute(sa.delete(SAMPLES).where(SAMPLES.c.at < samples_before))
     connection.execute(sa.delete(USAGE).where(USAGE.c.batch.is_(None), USAGE.c.ended < records_before))
     old = sa.select(IMPORTS.c.id).where(IMPORTS.c.at < records_before)

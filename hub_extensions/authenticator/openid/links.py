@@ -20,7 +20,9 @@ from hub_extensions.core.sign_on.recheck import ProviderLink
 
 @dataclass(frozen=True, slots=True)
 class KeptTokens:
-    """The tokens with which a session is re-checked and signed out. Never shown."""
+    """The provider's tokens of one session, with which the session is re-checked and signed out. They are not shown in
+    logs.
+    """
 
     refresh: str = field(default="", repr=False)
     id_token: str = field(default="", repr=False)
@@ -51,17 +53,17 @@ class ProviderLinks:
         self._unwritten: dict[str, ProviderLink] = {}
 
     async def tokens_of(self, link: ProviderLink) -> KeptTokens | None:
-        """Return a session's tokens; `None` if they cannot be decrypted."""
+        """Return the provider's tokens of a session; `None` if they cannot be decrypted."""
         return await decrypted(
             self.store.encrypted_tokens_of(link.session) if link.encrypted_tokens is None else link.encrypted_tokens
         )
 
     def of_session(self, session: str) -> ProviderLink | None:
-        """Return a session's link; `None` if the session did not begin at the provider."""
+        """Return the link (the provider's data) of a session; `None` if the session did not begin at the provider."""
         return self._links.get(session)
 
     def of_user(self, user_id: int) -> Sequence[ProviderLink]:
-        """Return the links of a user's sessions."""
+        """Return the links (the provider's data) of a user's sessions."""
         return [each for each in self._links.values() if each.user_id == user_id]
 
     def of_logout(self, iss: str, sub: str, sid: str) -> Sequence[ProviderLink]:
@@ -75,7 +77,7 @@ class ProviderLinks:
         ]
 
     def of_person(self, iss: str, sub: str) -> Sequence[ProviderLink]:
-        """Return the links of a person's sessions."""
+        """Return the links (the provider's data) of the sessions of a person, who is identified by `iss` and `sub`."""
         return [each for each in self._links.values() if each.iss == iss and each.sub == sub]
 
     def all(self) -> Collection[ProviderLink]:
@@ -101,18 +103,22 @@ class ProviderLinks:
         return list(self._unwritten.values())
 
     def note_written(self, links: Iterable[ProviderLink]) -> None:
-        """Mark links as stored in the database."""
+        """Note that links are stored in the database now, so that they are not kept in memory with their tokens any
+        more.
+        """
         for link in links:
             if self._unwritten.get(link.session) == link:
                 del self._unwritten[link.session]
                 self._links[link.session] = replace(link, encrypted_tokens=None)
 
     def mark_due(self, links: Iterable[ProviderLink]) -> None:
-        """Mark links to be re-checked at once, also after a restart; the caller commits."""
+        """Mark sessions, by their links, to be checked at the provider at once, also after a restart; the caller
+        commits.
+        """
         self.put(replace(each, checked=None) for each in links)
 
     def keep_only(self, sessions: Collection[str]) -> None:
-        """Remove the links of all sessions except these; the caller commits."""
+        """Remove the links (the provider's data) of all sessions except these; the caller commits."""
         gone = [session for session in self._links if session not in sessions]
         self.store.remove_links(gone)
         for session in gone:

@@ -37,7 +37,7 @@ class PendingLogin:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was not completed in time."""
+        """Whether the sign-in was not completed within `MAX_LOGIN_SECONDS`, so that it is refused."""
         return abs(time.time() - self.begun) >= MAX_LOGIN_SECONDS
 
 

@@ -319,7 +319,7 @@ class ProviderRecheck:
             self.wake()
 
     def _drop(self, link: ProviderLink) -> None:
-        """Remove the link of a session, so that it is not checked again."""
+        """Remove the link (the provider's data) of a session, so that the session is not checked again."""
         self._keep_only({each.session for each in self._auth.links.all() if each.session != link.session})
 
     def _write(self, link: ProviderLink) -> None:
@@ -335,7 +335,7 @@ class ProviderRecheck:
             links.note_written(unwritten)
 
     def _remove_links(self) -> None:
-        """Remove the links of sessions that are over.
+        """Remove the links (the provider's data) of sessions that are over.
 
         If a user has a server but no session, the link that was checked last stays, so that the account can still be
         checked.
