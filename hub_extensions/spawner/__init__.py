@@ -1,1 +1,1 @@
-"""Runs in the hub: the spawners, the spawn form, and the waiting page."""
+"""The part that runs in the hub's process: the spawners, the spawn form, and the page of a server that is starting."""

@@ -1,8 +1,9 @@
 """Starts that the hub has accepted and the GPU service has not answered yet, kept in the hub's database.
 
-A record is stored in the state of its spawner (``orm.Spawner.state``) from the moment of acceptance until the service
-has written the ticket or refused the start. After a restart, the hub asks for the remaining starts in the order in
-which they were accepted. A file would need a volume, which a hub with PostgreSQL does not have.
+Without this record, a restart of the hub would lose such a start. It is stored in the state of its spawner
+(``orm.Spawner.state``) until the service has written the start's ticket (the user's place in the line) or refused it.
+After a restart, the hub sends the recorded starts to the service again, in the order in which it accepted them. A file
+would need a volume, which a hub with PostgreSQL does not have.
 """
 
 from __future__ import annotations
@@ -24,13 +25,18 @@ from hub_extensions.spawner.user_options import UserOptionsMixin
 
 KEY = "gpu_accepted"
 LATELY = timedelta(days=2)
-"""Records of spawners without activity for longer are ignored. A start and a stop count as activity."""
+"""After a restart, records of spawners whose last activity is longer ago are ignored. Starts and stops are activity."""
 ServerKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedStart:
-    """A start that the service has to be asked for again: the validated choice, and when the hub accepted it."""
+    """The record of an accepted start, with which the hub asks the service again after a restart.
+
+    Attributes:
+        at: when the hub accepted the start; the service orders the line by this time.
+        options: the user's validated choice.
+    """
 
     at: datetime
     options: UserOptions
@@ -53,7 +59,7 @@ class AcceptedStart:
 
 
 class AcceptedStarts:
-    """The records of one hub process. `of` creates it when the hub creates its first spawner."""
+    """All records of accepted starts in one hub process. Get it with `of`, which creates it with the first spawner."""
 
     def __init__(self, db: Any, service: GpuServiceClient) -> None:
         self._db = db
@@ -65,7 +71,7 @@ class AcceptedStarts:
 
     @classmethod
     def of(cls, spawner: Any) -> AcceptedStarts | None:
-        """Return the records of this spawner's hub, or None outside a running hub or without a GPU service."""
+        """Return the records of this spawner's hub. None if no hub runs (as in a script) or no GPU service is set."""
         db = getattr(spawner.user, "db", None)
         if db is None or not spawner.gpu_service_url or spawner.orm_spawner is None or not _loop_runs():
             return None
@@ -90,17 +96,18 @@ class AcceptedStarts:
 
     @property
     def owed(self) -> bool:
-        """Whether any start has not been answered yet."""
+        """Whether the service still owes an answer to any recorded start."""
         return bool(self._records)
 
     def record_of(self, user: str, server: str) -> AcceptedStart | None:
-        """Return the record of a start that has not been answered yet, or None."""
+        """Return the record of this server's start. None if the service has answered it or there is no start."""
         return self._records.get((user, server))
 
     def keep_findable(self, spawner: Any) -> None:
-        """Give a stopped spawner a server in the database, because a starting hub loads only spawners that have one.
+        """Give a stopped spawner with a record a server row in the database.
 
-        The stop may be the hub's own shutdown.
+        The stop may be the hub's own shutdown. A starting hub loads only spawners that have a server row, so without
+        one the start would not be found again.
         """
         key = (spawner.user.name, spawner.name)
         if key in self._records and spawner.orm_spawner.server is None:
@@ -134,7 +141,10 @@ class AcceptedStarts:
         return rows.filter(orm.User.name == user, orm.Spawner.name == server).first()
 
     def _resume(self) -> None:
-        """Ask for the starts that the previous hub left, before any start that this hub accepts."""
+        """Send the starts that the previous hub process left unanswered to the service, oldest first.
+
+        This happens before this hub accepts a start, so the earlier starts keep their places in line.
+        """
         lately = (datetime.now(timezone.utc) - LATELY).replace(tzinfo=None)  # the hub stores naive UTC
         for row in self._db.query(orm.Spawner).filter(orm.Spawner.last_activity > lately):
             record = AcceptedStart.from_state(row.state)
@@ -158,7 +168,7 @@ class AcceptedStarts:
         asked.add_done_callback(lambda _: self._answered(user, server, record))
 
     def _answered(self, user: str, server: str, record: AcceptedStart) -> None:
-        """Settle a start that now has a ticket, so the service starts the server, or was refused with a notice."""
+        """Remove the record. The start now has a ticket, or the service refused it and keeps a notice for the user."""
         self._asked.pop((user, server), None)
         self.settle(user, server, record)
 
@@ -175,14 +185,14 @@ _OF_HUBS: WeakKeyDictionary[Any, AcceptedStarts] = WeakKeyDictionary()
 
 
 class StartRecovery(UserOptionsMixin):
-    """Keeps an accepted start of a spawner over a restart of the hub."""
+    """The part of a spawner that keeps its accepted start over a restart of the hub."""
 
     user: Any
     name: str
     _gpu_starts: AcceptedStarts | None = None
 
     def get_state(self) -> dict[str, Any]:
-        """Return the real spawner's state, with the start that the service does not know yet."""
+        """Return the real spawner's state, plus the record of a start that the service has not answered yet."""
         state: dict[str, Any] = super().get_state()  # type: ignore[misc]
         record = self._gpu_record
         return state if record is None else {**state, KEY: record.to_state()}
@@ -196,7 +206,10 @@ class StartRecovery(UserOptionsMixin):
 
     @property
     def _gpu_record(self) -> AcceptedStart | None:
-        """The record of this spawner's start, None if the service has answered. Must be fast: lists use it often."""
+        """The record of this spawner's start; None if the service has answered it or nothing is starting.
+
+        Must be fast, because the hub reads `ready` of every spawner when it lists servers.
+        """
         if self._gpu_starts is None:
             self._gpu_starts = AcceptedStarts.of(self)
         if self._gpu_starts is None or not self._gpu_starts.owed:
@@ -204,7 +217,7 @@ class StartRecovery(UserOptionsMixin):
         return self._gpu_starts.record_of(self.user.name, self.name)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load the real spawner's state. The first spawner of a hub finds the starts that the last hub left."""
+        """Load the real spawner's state. The first call in a hub also resumes the starts that the last hub left."""
         super().load_state(state)  # type: ignore[misc]
         AcceptedStarts.of(self)
 
@@ -220,7 +233,7 @@ class StartRecovery(UserOptionsMixin):
         return journal.accept(self, options) if journal is not None else None
 
     def _gpu_settle_accepted(self, record: AcceptedStart | None) -> None:
-        """Remove the record: the service knows the start, the start is over, or its user has left."""
+        """Remove the record, because the service knows the start, it has ended, or its user has left the line."""
         journal = AcceptedStarts.of(self)
         if journal is not None and record is not None:
             journal.settle(self.user.name, self.name, record)

@@ -1,7 +1,8 @@
 """The GPU part of every spawner: ask the service for admission, wait in line, and start the server under its lease.
 
 The mixin stands in front of a real spawner (``class GpuLocalSpawner(GpuSpawnerMixin, LocalProcessSpawner)``) and does
-not change how that one starts a server. The service decides. **A server never gets a GPU without a lease.**
+not change how the real spawner starts a server. The GPU service decides who is admitted and grants the lease (the right
+of one server to a share of a device). **A server never gets a GPU without a lease.**
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ from hub_extensions.spawner.pages.texts import utc
 NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
 """The hub's `start_timeout` while a start waits in line. The launch itself is limited by `_gpu_timed`."""
 CONFIRM_SECONDS = 3.0
-"""A cancelled start counts as a user's stop only if the hub still runs this long after it."""
+"""A cancelled start counts as stopped by its user only if the hub still runs after this time; see
+`_gpu_confirm_left`."""
 RETRY_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
-"""Pauses before each attempt to send a message. The service also checks the facts itself, so giving up is harmless."""
+"""Pauses before each try to send a report to the service. The last failure is harmless: the service also polls."""
 CLAIM_SECONDS = 5.0
-"""How long the start of a server waits for the confirmation of its lease. The service ends a server without a lease."""
+"""How long a start waits for the service to confirm the lease of the new process. A later refusal stops the server."""
 LAST_REPORT_SECONDS = 1.0
 """How long a hub that shuts down waits until the report of a stop is accepted. After that the report is cancelled."""
 POLL_SECONDS = 2.0  # how long the end of a stop waits for the spawner's poll
@@ -61,7 +63,11 @@ T = TypeVar("T")
 
 
 class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]  # jupyterhub is untyped
-    """GPU offers, the line and the lease, for any spawner of JupyterHub 5.3 to 6."""
+    """Adds GPU offers, the line and the lease to any spawner of JupyterHub 5.3 to 6.
+
+    `start` asks the GPU service for admission and waits in line, then lets the real spawner launch the server and
+    reports to the service how the start and the server ended.
+    """
 
     gpu_service_url = Unicode(
         help="Address at which the hub reaches the GPU service, ending in /services/gpu. Set by configure(c)."
@@ -109,7 +115,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     ).tag(config=True)
 
     gpu_ask_again_seconds = 60.0
-    """A start that waits asks again this often, so that a lost message never costs more time than this."""
+    """A start that waits in line asks the service again at this interval, in case an update was lost."""
     _gpu_start: Start | None = None
     _gpu_admin_timeout: int | None = None
     start_timeout: int
@@ -120,9 +126,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     # ---------------------------------------------------------------- start
 
     async def run_auth_state_hook(self, auth_state: Any) -> None:
-        """Run the real spawner's hook. In a start, first record the start, because slow hooks may follow.
+        """Run the real spawner's hook. If a start is under way, first record it, because slow hooks may follow.
 
-        The hub commits the record as soon as this returns. The spawn page calls this too.
+        The hub commits the record as soon as this returns. The spawn page also calls this hook, without a start.
         """
         spawn = self._spawn_future
         if self._start_pending and spawn is not None:
@@ -132,7 +138,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         await super().run_auth_state_hook(auth_state)
 
     def _gpu_not_begun(self, record: AcceptedStart | None, done: asyncio.Future[Any]) -> None:
-        """Settle the record of a spawn that ended before `start` was called: a hook refused or was cancelled."""
+        """Remove the record of a spawn that ended before `start` was called, because a hook failed or was cancelled."""
         if record is None or self._gpu_record is not record:
             return
         if done.cancelled():
@@ -214,8 +220,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return address
 
     async def _gpu_await_claim(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
-        """Wait for the answer to the report of the process. Raises a refusal, which stops the server, if its lease is
-        gone."""
+        """Wait until the service has confirmed that the new process holds its lease, at most `CLAIM_SECONDS`.
+
+        Raises:
+            web.HTTPError: a refusal, which stops the server, because its lease is gone.
+        """
         await asyncio.wait({answer}, timeout=CLAIM_SECONDS)
         if not answer.done():
             answer.add_done_callback(functools.partial(self._gpu_claimed_late, start))
@@ -229,7 +238,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise spawn_errors.refusal((spawn_errors.LEASE_GONE,), reason="lease-gone", log_message=log, status=409)
 
     def _gpu_claimed_late(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
-        """Stop the server if the service, which was away at its start, reports now that the lease is gone."""
+        """Stop the server if its lease turns out to be gone, in an answer that came after `CLAIM_SECONDS`."""
         if answer.cancelled() or not spawn_errors.is_lease_gone(answer.result()):
             return
         if self._gpu_start is not start or self.ready:
@@ -243,7 +252,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             self.start_timeout, self._gpu_admin_timeout = self._gpu_admin_timeout, None
 
     def _gpu_process(self) -> tuple[int | None, int | None]:
-        """Return pid and start time of the server, None for each that the spawner does not know."""
+        """Return pid and start time of the server's process; None for a value that the spawner does not know."""
         return None, None
 
     def get_env(self) -> dict[str, Any]:
@@ -269,12 +278,19 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
 
     @property
     def gpu_groups(self) -> tuple[str, ...]:
-        """Groups of the user who owns the server, even if an administrator starts it."""
+        """The hub groups of the server's owner, even if an administrator starts it. They decide about the offers."""
         groups = getattr(self.user, "groups", ())
         return tuple(sorted(group.name for group in groups)) if isinstance(groups, Iterable) else ()
 
     async def _gpu_admission(self, start: Start) -> LeaseGrant | None:
-        """Wait until admitted. Returns None if a CPU-only server starts without the service. Raises a refusal."""
+        """Wait in line until the service admits this start.
+
+        Returns:
+            The lease. None if a CPU-only server starts without the service, which does not answer or is not set up.
+
+        Raises:
+            web.HTTPError: a refusal.
+        """
         if not self.gpu_service_url:
             self.log.warning("%s: no GPU, this hub has no GPU service: configure(c) was not called", self._log_name)
             return None
@@ -304,11 +320,17 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 state = await self._gpu_next(start, ask, updates)
 
     async def _gpu_demands(self, start: Start) -> PodDemands | None:
-        """Return what the pod of this start will require of a node. None if there is no pod or it is not known."""
+        """Return what the pod of this start will require of a node, such as labels and tolerations.
+
+        None if servers are not pods, or if the requirements cannot be found before the start.
+        """
         return None
 
     async def _gpu_next(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketStatus | ServiceAway:
-        """Return the next status of this start, from the stream, or by asking if an update may have been missed."""
+        """Return the next status of this start.
+
+        It comes from the service's stream of `updates`. If an update may have been missed, the service is asked.
+        """
         while True:
             # spread the requests of all waiting starts
             pause = self.gpu_ask_again_seconds * random.uniform(0.8, 1.0)
@@ -323,10 +345,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 return await self._gpu_ask(start, ask)  # after a short break the list shows that the ticket still waits
 
     async def _gpu_ask(self, start: Start, ask: Ask) -> TicketStatus | ServiceAway:
-        """Ask the service until it answers, with the ticket of this start if there is one.
+        """Ask the service for admission until it answers. A start that already has a ticket sends it along.
 
         Returns:
-            The status. ServiceAway if the service does not answer and the start is CPU only, which needs no service.
+            The status of the ticket. `ServiceAway` if the service does not answer and the start accepts CPU only,
+            which needs no service.
 
         Raises:
             web.HTTPError: a refusal, also if the service has not answered for `gpu_service_timeout_seconds`.
@@ -356,8 +379,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise spawn_errors.refused_by_service(error, self._log_name) from error
 
     def _gpu_answered(self, start: Start, asked: asyncio.Future[TicketStatus]) -> None:
-        """Remember the ticket, because the service knows the start from now on. This includes a start that was
-        cancelled meanwhile.
+        """Keep the ticket from the service's answer, and remove the hub's own record of the start.
+
+        This is done for a cancelled start too, so that its end can be reported for the right ticket.
         """
         if not asked.cancelled() and asked.exception() is None:
             start.takes(asked.result())
@@ -376,7 +400,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     # ---------------------------------------------------------------- how it ended
 
     def _gpu_settled(self, start: Start, hub_runs_it: bool, done: asyncio.Future[Any]) -> None:
-        """Report how the whole spawn ended: ready, cancelled or failed."""
+        """Report to the service how the whole spawn ended: ready, cancelled or failed.
+
+        Args:
+            hub_runs_it: `done` is the hub's spawn future; otherwise (without a hub) it is the future of `start`.
+        """
         if done.cancelled():
             if not self._gpu_ran:
                 self.server = None  # else the hub treats a cancelled start as a ready server until its stop is done
@@ -397,9 +425,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return ""
 
     async def _gpu_confirm_left(self, start: Start) -> None:
-        """Report a cancelled start as left by its user, unless the hub itself is shutting down.
+        """Report that the user left the line by cancelling the start, unless the hub itself is shutting down.
 
-        Both look the same at first, so this waits to see whether the hub still runs.
+        A user's stop and a shutdown both cancel the start, so this waits to see whether the hub still runs. A start
+        that a shutdown cancelled keeps its place in line.
         """
         await asyncio.sleep(CONFIRM_SECONDS)
         if self._gpu_hub_ends():
@@ -409,7 +438,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             self._gpu_report_ended(start, Ended(start.attempt, "left"))
 
     def _gpu_hub_ends(self) -> bool:
-        """Whether this hub is shutting down. Its clean-up stops the services long before it cancels the spawns."""
+        """Whether this hub is shutting down.
+
+        The hub's clean-up cancels the stream of updates from the service, and runs as a task that has a known name.
+        """
         running = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
         return self._gpu_service.going_down or any(name.endswith("shutdown_cancel_tasks") for name in running)
 
@@ -425,7 +457,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             start.reported = self._gpu_in_background(self._gpu_send(lambda: self._gpu_service.ended(ticket, message)))
 
     async def _gpu_send(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
-        """Send a message, with retries. Returns the refusal if the service refused it."""
+        """Send a report to the service, with retries.
+
+        Returns:
+            The refusal if the service refused the report. None if it accepted it or never answered.
+        """
         for pause in RETRY_SECONDS:
             await asyncio.sleep(pause)
             try:
@@ -465,7 +501,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         await maybe_future(super().run_post_stop_hook())
 
     async def _gpu_is_over(self) -> bool | None:
-        """Return whether the server is gone after its stop, which may have failed. None if the poll takes too long."""
+        """Return whether the server is gone after its stop, which may have failed.
+
+        None if the poll failed or took longer than `POLL_SECONDS`.
+        """
         try:
             return await with_timeout(POLL_SECONDS, self.poll()) is not None
         except Exception as error:  # noqa: BLE001  any spawner's poll may raise anything
@@ -473,7 +512,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             return None
 
     def _gpu_ending(self) -> tuple[tuple[Reason, ...], str]:
-        """Return why a server ended by itself, and a code; empty if it was stopped or the reason is not known."""
+        """Return the reasons for the user why a server ended by itself, and a code for the service.
+
+        Both are empty if the server was stopped or the reason is not known.
+        """
         return (), ""
 
     async def _gpu_report_stopped(self, message: Stopped) -> None:
@@ -485,7 +527,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     # ---------------------------------------------------------------- what the waiting page shows
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield one event for each change of this start. The waiting page reads its key ``gpu``."""
+        """Yield one event for each change of this start. The waiting page reads the key ``gpu`` of each event."""
         start = self._gpu_start
         if start is None:
             return
@@ -494,7 +536,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
 
     @property
     def gpu_page(self) -> dict[str, Any]:
-        """Variables of ``spawn_pending.html``, which the page shows before its script runs, or without it."""
+        """Variables of the template ``spawn_pending.html``: the state of the start for a page without a script."""
         start = self._gpu_start
         event = start.latest if start is not None else None
         # before its first event a start was just asked for, and hooks may still run

@@ -46,8 +46,10 @@ LONGEST_KEY = 500  # characters of a form field's name that are kept
 
 
 class ServersPod(V1Pod):
-    """A pod whose log line contains no secrets.
-    KubeSpawner logs `to_str` of a pod that cannot be made, which has the server's token, and a start retries for hours.
+    """A pod whose text form contains no secrets.
+
+    KubeSpawner logs `to_str` of each pod that it cannot create. The stock text contains the server's token, and a start
+    may be retried for hours.
     """
 
     def to_str(self) -> str:
@@ -58,7 +60,7 @@ class ServersPod(V1Pod):
 
 
 class GpuKubeSpawner(PodSpawner):
-    """Servers as pods, under a GPU lease."""
+    """KubeSpawner with GPU offers: it creates a server's pod only under a lease, and with the GPU of that lease."""
 
     gpu_shm_size = Unicode(
         "1Gi",
@@ -104,7 +106,7 @@ class GpuKubeSpawner(PodSpawner):
 
     @property
     def gpu_other_keys(self) -> Collection[str] | None:
-        """Accept every key: keys of a profile may have any name and are checked against the profile later."""
+        """None: accept every key for now, because options of a profile may have any name and are checked later."""
         return None
 
     async def _gpu_check_others(self, options: UserOptions) -> None:
@@ -123,7 +125,10 @@ class GpuKubeSpawner(PodSpawner):
         return in_order(await maybe_future(profiles(self)) if callable(profiles) else profiles)
 
     async def load_user_options(self) -> None:
-        """Apply the chosen profile as KubeSpawner does. Its ``start_timeout`` limits the launch, not the wait (T10)."""
+        """Apply the chosen profile as KubeSpawner does.
+
+        A ``start_timeout`` of the profile limits the launch of the pod, not the wait in line before it.
+        """
         try:
             await super().load_user_options()
         except (ValueError, KeyError, StopIteration) as error:
@@ -141,8 +146,8 @@ class GpuKubeSpawner(PodSpawner):
         """Read the offer, and the profile as KubeSpawner reads it from its own fields.
 
         Returns:
-            The user options; an awaitable only if `profile_list` is a function, which may take time. Without a GPU
-            service there are no offers, and KubeSpawner's options are returned unchanged.
+            The user options; an awaitable of them only if `profile_list` is a function, which may take time. Without
+            a GPU service there are no offers, and KubeSpawner's options are returned unchanged.
 
         Raises:
             web.HTTPError: a refusal that names the field.
@@ -170,7 +175,7 @@ class GpuKubeSpawner(PodSpawner):
         return super()._options_form_default()
 
     async def gpu_profiles_form(self) -> str:
-        """Return KubeSpawner's form of the profiles. An earlier choice is preselected only if it still exists (T7)."""
+        """Return KubeSpawner's form of the profiles as HTML; an earlier choice is preselected if it still exists."""
         profiles = await self._gpu_profiles()
         if not profiles:
             return ""
@@ -187,7 +192,11 @@ class GpuKubeSpawner(PodSpawner):
     # ---------------------------------------------------------------- start
 
     def start(self) -> asyncio.Future[Any]:
-        """Start as the mixin does. KubeSpawner's ``_start_future`` is the whole start, including the wait in line."""
+        """Start as the mixin does.
+
+        KubeSpawner's ``_start_future`` is set to the whole start, including the wait in line, because KubeSpawner
+        decides by it whether the server is still starting.
+        """
         self._gpu_end = self._gpu_last_pod = self._gpu_lease = None
         self._gpu_up, self._gpu_pod_uid, self.gpu_limit_of_profile = False, "", 0.0
         whole: asyncio.Future[Any] = super().start()
@@ -230,8 +239,9 @@ class GpuKubeSpawner(PodSpawner):
         running on a node that does not answer. A pod without a node, or one that has ended, is removed at once anyway.
 
         Args:
-            now: KubeSpawner sets this to make room for a new pod. Otherwise, if the pod that is being deleted belongs
-                to the server's last start, this start has no pod to stop, and the error is shown without delay.
+            now: KubeSpawner sets this to make room for a new pod. If it is False and the pod with the server's name
+                that is being deleted is left from an earlier start, this start has no pod to stop: nothing is awaited,
+                so that the user sees the error without delay.
         """
         self._gpu_remember()  # KubeSpawner's poll removes a pod that has ended before it returns
         last = self.gpu_pod_being_ended()
@@ -267,15 +277,18 @@ class GpuKubeSpawner(PodSpawner):
         return applied.pod
 
     def _gpu_grant(self) -> tuple[LeaseGrant | None, PodAsk]:
-        """Return the grant of this start, None before admission, and what its offer asks of the pod."""
+        """Return the lease of this start and the changes of the pod that its offer asks for.
+
+        Before admission, the lease is None and the changes are those of a CPU-only offer.
+        """
         grant = self._gpu_start.grant if self._gpu_start is not None else None
         return grant, grant.pod if grant is not None and grant.pod is not None else CPU_ASK
 
     async def _make_create_pod_request(self, pod: V1Pod, request_timeout: float) -> bool:
-        """Create the pod as KubeSpawner does, if it has the GPUs of its lease. All hooks have run by now.
+        """Create the pod as KubeSpawner does, after checking that hooks have not changed the GPUs of its lease.
 
         Raises:
-            web.HTTPError: a refusal, because the pod has other GPUs.
+            web.HTTPError: a refusal, because the pod has other GPUs and ``foreign_gpus`` is ``refuse``.
         """
         described = self.api.api_client.sanitize_for_serialization(pod)
         if differences := gpu_differences(self._gpu_grant()[1], described):
@@ -350,7 +363,7 @@ class GpuKubeSpawner(PodSpawner):
     # ---------------------------------------------------------------- over a restart of the hub
 
     def get_state(self) -> dict[str, Any]:
-        """Return KubeSpawner's state and the lease of a running server, "" for CPU only."""
+        """Return KubeSpawner's state, plus the id of the lease of a running server; "" for CPU only."""
         state: dict[str, Any] = super().get_state()
         if self._gpu_ran and self._gpu_lease is not None:
             state["gpu_lease"] = self._gpu_lease

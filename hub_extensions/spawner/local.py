@@ -1,4 +1,4 @@
-"""The two spawners for one machine: one for system users, and one for the demo.
+"""The two spawners for one machine: `GpuLocalSpawner` for users with system accounts, and one for the demo.
 
 They identify a server by its pid **and** start time, so that a poll or a signal never reaches another process that was
 given the same pid. They never run a server as root with ``--allow-root``.
@@ -31,7 +31,7 @@ POLL_SECONDS = 1.0  # time between polls of the process while the hub waits for 
 
 
 class _KnownProcess(GpuSpawnerMixin):
-    """A server that is a local process, identified by pid and start time."""
+    """The common part of both spawners: a server is a local process, identified by pid and start time."""
 
     gpu_pid_started = Integer(0, help="When the server's process began, in clock ticks since boot; 0: not known.")
     gpu_log_folder = Unicode(
@@ -40,17 +40,24 @@ class _KnownProcess(GpuSpawnerMixin):
         "hub's log, as JupyterHub has it.",
     ).tag(config=True)
     gpu_lease = ""
-    """The server's lease; "" for CPU only."""
+    """The id of the server's lease; "" for CPU only."""
 
     def get_env(self) -> dict[str, Any]:
-        """Add the mark of this hub, by which the service finds servers that the hub did not record."""
+        """Add an environment variable that names this hub.
+
+        By this variable the service finds processes of servers that the hub started but did not record.
+        """
         env = super().get_env()
         if self.gpu_hub_secret:
             env[HUB_MARK] = mark_of(self.gpu_hub_secret)
         return env
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore pid, start time and lease. The stock spawner stores no start time; then the pid is trusted once."""
+        """Restore pid, start time and lease.
+
+        A state that the stock spawner wrote has no start time. Then the process that has the pid now is taken for the
+        server, and its start time is kept from here on.
+        """
         super().load_state(state)
         if not self.pid:
             return
@@ -107,7 +114,7 @@ class _KnownProcess(GpuSpawnerMixin):
 
     @contextmanager
     def _gpu_log_of_its_own(self) -> Iterator[None]:
-        """Have the process that is started in this context write into its own log file.
+        """While this context is active, redirect the output of a process that is started to the server's own log file.
 
         The hub opens the file, so the user cannot read it.
         """
@@ -181,7 +188,7 @@ class _KnownProcess(GpuSpawnerMixin):
 
 
 def _end_earlier_attempts(lease: str) -> None:
-    """Kill servers of this lease that a hub started and was killed before it could record them."""
+    """Kill processes that were started under this lease by a hub that was killed before it could record them."""
     for process in procfs.marked():
         if process.lease == lease:
             procfs.send_signal(process.pid, process.started, signal.SIGKILL)
@@ -191,9 +198,9 @@ class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]
     """Servers as processes of the system's own accounts, under a GPU lease."""
 
     def start(self) -> asyncio.Future[Any]:
-        """Start the server, unless its user does not exist on this machine.
+        """Start the server. Refuse at once if its user has no account on this machine.
 
-        The stock spawner would raise a KeyError after the line, while the lease is held.
+        The stock spawner would raise a KeyError only after the wait in line, while the lease is held.
         """
         try:
             pwd.getpwnam(self.user.name)

@@ -1,1 +1,1 @@
-"""Reading our sections of ``jupyterhub_config.py``: their traits, their checks, and the spawner that is chosen."""
+"""Reads and checks this product's sections of ``jupyterhub_config.py`` and finds the spawner that they are for."""

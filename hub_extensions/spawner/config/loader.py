@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Sections:
-    """Our sections of a configuration, as values of `core`."""
+    """This product's sections of a hub's configuration, read and checked: one value of ``core`` for each section."""
 
     offers: OfferConfig
     queue: QueueLimits
@@ -162,8 +162,8 @@ def check_notices(notices: NoticeConfig, public_url: str, *, whole: bool, warnin
     """Check whether notices can be sent, and would not send a password in clear text.
 
     Args:
-        public_url: the hub's own; "" if it is not set.
-        whole: the values that only the environment has are known too.
+        public_url: ``c.JupyterHub.public_url``; "" if it is not set.
+        whole: the values that come from environment variables, such as passwords, are known too. False in a dry run.
         warning_webhook_url: ``c.GpuCulling.warning_webhook_url``.
 
     Raises:
@@ -213,7 +213,7 @@ def _check_ids(name: str, by_offer: Mapping[str, object]) -> None:
 
 
 def _is_address(url: str, *, query: bool = False) -> bool:
-    """Whether this is an HTTP address without user, password, fragment, and unless `query` is set, query."""
+    """Whether this is an HTTP address without user, password and fragment. A query is allowed if `query` is set."""
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -224,7 +224,7 @@ def _is_address(url: str, *, query: bool = False) -> bool:
 
 
 def read_section(c: Any, value: type[Value]) -> Value:
-    """Read the section of a configuration that belongs to a class, and return an instance of it.
+    """Read the section of a configuration that belongs to a class of ``core``, and return an instance of that class.
 
     Raises:
         ValueError: a key is unknown or a value is wrong; the text names it and what would be right.

@@ -1,4 +1,7 @@
-"""Read settings of KubeSpawner that decide where its pods run, for the service, which counts the cluster's GPUs."""
+"""Read the KubeSpawner settings that decide on which nodes its pods run.
+
+The GPU service needs them to count only the GPUs that servers can get.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from hub_extensions.spawner.config.loader import check_cluster
 
 
 def cluster_config(c: Any, config: ClusterConfig, servers_url: str) -> ClusterConfig:
-    """Add the spawner's settings of its pods to the cluster's configuration.
+    """Return ``c.GpuCluster`` completed with the spawner's settings of its pods (namespace, node selection and so on).
 
     Args:
-        servers_url: where pods reach the service, unless the administrator has set an address.
+        servers_url: the address at which pods reach the service, unless the administrator has set one.
     """
     check_cluster(config)
     tolerations = _of_pods(c, "tolerations", [])
@@ -60,7 +63,7 @@ def _terms(wanted: Any) -> tuple[Term, ...] | None:
 
 
 def _of_pods(c: Any, key: str, unset: Any) -> Any:
-    """Return a setting of the spawner. As in traitlets, our own section takes precedence over KubeSpawner's."""
+    """Return a setting of the spawner, or `unset`. As in traitlets, ``c.GpuKubeSpawner`` beats ``c.KubeSpawner``."""
     ours = value_of(c, "GpuKubeSpawner", key, unset)
     found = value_of(c, "KubeSpawner", key, unset) if ours is unset else ours
     return unset if found is None else found

@@ -16,7 +16,7 @@ from traitlets.utils.importstring import import_item
 from hub_extensions.adapters.hub.hub_config import value_of
 
 FILES = {"GpuSpawnerMixin": "base", "GpuLocalSpawner": "local", "GpuDemoSpawner": "local", "GpuKubeSpawner": "kube"}
-"""Our classes with settings -> their modules in ``hub_extensions.spawner``."""
+"""This product's spawner classes that have settings -> their modules in ``hub_extensions.spawner``."""
 
 FORM_SETTINGS = {
     "options_form": "takes the place of the form with the offers",
@@ -62,7 +62,7 @@ def load_own_class(c: Any) -> None:
 
 
 def is_ours(chosen: Any) -> bool:
-    """Whether a ``spawner_class`` is one of ours or a subclass."""
+    """Whether a ``spawner_class``, a class or its name, is one of this product's spawners or a subclass."""
     if isinstance(chosen, type):
         return any(base.__module__.startswith("hub_extensions.") for base in chosen.__mro__)
     return str(chosen) in ENTRY_POINTS or str(chosen).startswith("hub_extensions.")
@@ -76,12 +76,12 @@ def derives_from_kubespawner(chosen: Any) -> bool:
 
 
 def name_of(chosen: Any) -> str:
-    """Return a ``spawner_class`` as an import path."""
+    """Return a ``spawner_class`` as text: the import path of a class; a name is returned unchanged."""
     return f"{chosen.__module__}.{chosen.__qualname__}" if isinstance(chosen, type) else str(chosen)
 
 
 def how_to_derive(chosen: Any) -> str:
-    """Return advice on how to add the choice of a GPU to KubeSpawner or a subclass."""
+    """Return a sentence for the administrator: how to replace this KubeSpawner class by one that offers GPUs."""
     name = name_of(chosen).rpartition(".")[2]
     if name == "KubeSpawner":
         return 'Set it to "gpu", which is KubeSpawner with GPUs: all of its settings go on.'
@@ -92,7 +92,10 @@ def how_to_derive(chosen: Any) -> str:
 
 
 def other_forms(c: Any) -> Iterator[tuple[str, str]]:
-    """Yield the section and name of each setting of the chosen spawner that replaces our form or its reader."""
+    """Yield section and name of each configured setting that replaces our spawn form or its reader (`FORM_SETTINGS`).
+
+    Sections that the chosen spawner does not read are left out.
+    """
     chosen, _ = _chosen(c)
     read = {base.__name__ for base in chosen.__mro__} if isinstance(chosen, type) else None
     for section in sorted(c):
@@ -137,7 +140,11 @@ def spawner_traits(c: Any) -> Mapping[str, tuple[frozenset[str], bool]]:
 
 
 def _chosen(c: Any) -> tuple[Any, bool]:
-    """Return the chosen class, None if it cannot be imported, and whether it is known to be the chosen one."""
+    """Return the spawner class that the configuration chooses, and whether its traits can be known.
+
+    Returns:
+        The class, or None if it cannot be imported; False if the configuration names a class of another package.
+    """
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:
         return _load("GpuLocalSpawner"), True

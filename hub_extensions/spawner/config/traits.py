@@ -1,7 +1,7 @@
-"""The sections of ``jupyterhub_config.py``, generated from values of ``core``.
+"""The sections of ``jupyterhub_config.py``, generated from dataclasses of ``core`` such as `OfferConfig`.
 
-Each field made by `setting` (``core/settings.py``) becomes a trait, with a type, default and help that follow from the
-field. A filled section builds the value.
+Each field made by `setting` (``core/settings.py``) becomes a trait, whose type, default and help follow from the field.
+`Section.build` turns the traits that an administrator has set into an instance of the dataclass.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NUMBERS: Mapping[type, type[Int[Any, Any] | Float[Any, Any]]] = {int: Int, floa
 
 
 class Section(HasTraits):
-    """A section of the configuration, whose traits are the settings of `value`."""
+    """Base class of the sections. `value` is the dataclass of ``core`` whose settings are the section's traits."""
 
     value: ClassVar[type[Any]]
 
     def build(self) -> Any:
-        """Build the value of `core` from this section.
+        """Build the dataclass `value` from the traits of this section.
 
         Raises:
             ValueError: a duration is too long for a `timedelta`; the text names the setting.
@@ -59,7 +59,7 @@ def _types_of(value: Any) -> Mapping[str, Any]:
 
 
 def section_of(value: type[Any]) -> type[Section]:
-    """Return the section named `value.section`, a class with a trait for each setting."""
+    """Return the section class for a dataclass of ``core``. Its name is `value.section`."""
     return _section_of(cast(Any, value))
 
 
