@@ -27,7 +27,7 @@ PART = 250  # servers that are read without yielding to the event loop, which ta
 
 
 class _ServerRow(NamedTuple):
-    """A server in the hub's database."""
+    """The columns of one server, and of its user, in the hub's database."""
 
     id: int
     name: str
@@ -62,7 +62,7 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub i
         self.finish('{"items": [' + ", ".join(parts) + "]}")
 
     def _log(self) -> None:
-        """Log a successful answer, twice a minute, at debug level, as JupyterHub does for its health check."""
+        """Log a successful answer at debug level, as JupyterHub does for its health check: there are two a minute."""
         if self.get_status() != 200:
             super()._log()
             return
@@ -70,14 +70,18 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub i
         prometheus_log_method(self)
 
     def _rows_after(self, last: int) -> list[_ServerRow]:
-        """Return the next servers that have an address, as in JupyterHub's list. They are ordered by id."""
+        """Return the next `PART` servers with an id above `last` that have an address, ordered by id."""
         columns = (orm.Spawner.id, orm.Spawner.name, orm.Spawner.started, orm.Spawner.last_activity)
         query = self.db.query(*columns, orm.User.id, orm.User.name, orm.User.admin).join(orm.Spawner.user)
         query = query.filter(orm.Spawner.server_id.is_not(None), orm.Spawner.id > last)
         return [_ServerRow(*row) for row in query.order_by(orm.Spawner.id).limit(PART)]
 
     def _without_address(self, seen: dict[int, dict[str, _ServerRow]]) -> list[_ServerRow]:
-        """Return servers of these users that are starting or stopping and have no address."""
+        """Return those servers of the users in `seen` that are starting or stopping and have no address.
+
+        Args:
+            seen: id of a user -> the user's servers that have an address, by name.
+        """
         found = []
         for user_id, rows in seen.items():
             its = next(iter(rows.values()))
@@ -100,7 +104,7 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub i
         return items
 
     def _spawners_of(self, user_id: int) -> dict[str, Any]:
-        """Return the spawners that the hub's process has loaded. Loads no further users from the database."""
+        """Return the spawners of a user by server name; empty if the hub's process has not loaded the user."""
         spawners: dict[str, Any] = self.users[user_id].spawners if user_id in self.users else {}
         return spawners
 
@@ -114,7 +118,7 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub i
 
 
 def _server_model(row: _ServerRow, spawner: Any) -> dict[str, Any]:
-    """Return the model of an active server, which is ready or has a pending action."""
+    """Return the fields of an active server (ready, or with a pending start or stop) that the GPU service reads."""
     pending, state = spawner.pending, spawner.get_state()
     return {
         "ready": not pending,

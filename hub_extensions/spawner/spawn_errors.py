@@ -1,8 +1,9 @@
-"""Errors of a start: refusals with a reason, and failed starts, for every supported version of JupyterHub.
+"""Errors of a start, for every supported version of JupyterHub: refusals, and failed starts.
 
-As in JupyterHub 6, a refusal has a `message` for the user, a `log_message`, and a `reason` for the metric. JupyterHub 6
-has ``SpawnException`` for this, but shows only ``jupyterhub_message``. JupyterHub 5 counts every exception as a failed
-spawn; there `undo_failure_count` reverses the count.
+A refusal means that the hub works correctly and the user cannot have this server now. It has a message for the user, a
+message for the log, and a reason for the metric, as ``SpawnException`` of JupyterHub 6, which however shows only
+``jupyterhub_message``. JupyterHub 5 counts every exception as a failed spawn; `undo_failure_count` reverses that for
+refusals.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ except ImportError:  # JupyterHub 5
     SpawnException = None
 
 COUNTS_REFUSALS = SpawnException is None
-"""Whether this JupyterHub counts a refusal as a failed spawn."""
+"""Whether this JupyterHub (5) counts every exception of a start, also a refusal, as a failed spawn."""
 
 LEASE_GONE = explain("lease-gone")
 PLACE_ENDED = explain("place-ended")
 NOT_ALLOWED = ("not-your-group-any-more", "no-such-user")
-"""Reasons of a refusal that concerns a right. Their HTTP status is 403, that of all others 409."""
+"""Reasons with which an ended ticket is answered with the HTTP status 403, because the user lacks a right; else 409."""
 
 
 class HubMessage(str):
@@ -56,7 +57,7 @@ class HubMessage(str):
 
     @classmethod
     def of(cls, text: str, reasons: Sequence[Reason]) -> HubMessage:
-        """Make a message from a text and the reasons that the text, or its beginning, was made of."""
+        """Make a message from a text and the reasons from which the text, or its beginning, was made."""
         made = cls(text)
         made.reasons = tuple(reasons)
         return made
@@ -105,7 +106,11 @@ def refusal(
 
 
 def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
-    """Return the refusal for a ticket that the service refused or ended. `log_name` names the server in the log."""
+    """Return the refusal for a start whose ticket (place in the line) the service refused or ended.
+
+    Args:
+        log_name: names the server in the log.
+    """
     reason = state.reason
     explanation: Sequence[Reason] = (reason,) if reason.message else (explain("ended"),)
     if state.answer == "ended" and not explanation[0].message.startswith(PLACE_ENDED.message):
@@ -119,7 +124,11 @@ def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
 
 
 def refused_by_service(refused: ServiceRefused, log_name: str) -> web.HTTPError:
-    """Return the refusal for a start that the service refused. `log_name` names the server in the log."""
+    """Return the refusal for a start whose request the service answered with an error.
+
+    Args:
+        log_name: names the server in the log.
+    """
     problem = refused.problem
     log = f"{log_name}: {problem.field}: {problem.message}"
     known = recalled(problem.reason, problem.params)
@@ -128,7 +137,12 @@ def refused_by_service(refused: ServiceRefused, log_name: str) -> web.HTTPError:
 
 
 def service_away(since: datetime, *, kept: bool) -> web.HTTPError:
-    """Return the refusal for a GPU start if the service is away for too long. `kept`: the start has a ticket."""
+    """Return the refusal for a GPU start because the service has not answered for too long.
+
+    Args:
+        since: since when the service has not answered.
+        kept: the start has a ticket, so the user's place in line is kept.
+    """
     then = explain("service-away-place-kept" if kept else "service-away-later")
     return refusal((explain("service-away", since=clock(since)), then), reason="service-away", status=503)
 
@@ -139,13 +153,13 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def reason_of(error: BaseException | None) -> str:
-    """Return the metric's `reason` of a failed start: the refusal's own or ``too-slow``, "" for any other error."""
+    """Return the metric's `reason` of a failed start: the refusal's own, ``too-slow`` after a timeout, otherwise ""."""
     slow = TOO_SLOW if isinstance(error, asyncio.TimeoutError) else ""
     return str(getattr(error, "gpu_reason", "")) or slow
 
 
 class _ShortEnds(logging.Filter):
-    """Log a refused, failed or cancelled start as one line without a traceback, because the hub works correctly."""
+    """A log filter that turns the traceback of a refused, failed or cancelled start into one line at level INFO."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
@@ -171,7 +185,13 @@ def install_short_logs(hub_log: logging.Logger) -> None:
 
 
 def is_lease_gone(refused: ServiceRefused | None) -> bool:
-    """Whether the service refused `started` because the ticket is gone or belongs to another attempt."""
+    """Whether the service refused the report that a server has started, because its lease is gone.
+
+    The start's ticket has ended, or the service has begun another attempt (a new try to start the server) with it.
+
+    Args:
+        refused: the service's answer to the report; None if it accepted the report.
+    """
     return refused is not None and refused.status in (404, 409)
 
 
@@ -179,6 +199,7 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
     """Return the report of a failed start for the service, and set the same text on the error for the hub's page.
 
     Args:
+        error: the exception of the spawn; None if the spawn ended without one although the server is not ready.
         offer: the offer that the start was admitted to.
         http_seconds: how long the hub waits for a server's first answer.
     """
@@ -205,7 +226,11 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
 
 
 def spawn_reasons(spawn: asyncio.Future[Any] | None) -> Sequence[Reason]:
-    """Return why the hub's last start failed; empty if it did not fail or failed without a reason."""
+    """Return the reasons why a spawn failed; empty if it did not fail or its error has no reasons.
+
+    Args:
+        spawn: the hub's future of the spawner's last start; None if there was none in this hub process.
+    """
     if spawn is None or not spawn.done() or spawn.cancelled():
         return ()
     return getattr(spawn.exception(), "gpu_reasons", ())
@@ -226,7 +251,7 @@ class StartTookTooLong(asyncio.TimeoutError):
 
 
 class ServerEnded(Exception):
-    """A server's process ended before its first answer. JupyterHub counts this as a failed start."""
+    """A server's process ended before it answered a request. JupyterHub counts this as a failed start."""
 
     gpu_explained = True
 
@@ -237,8 +262,9 @@ class ServerEnded(Exception):
 def undo_failure_count(spawner: Any, error: BaseException) -> None:
     """Keep JupyterHub 5 from counting a refusal as a failed spawn, which could end the hub.
 
-    JupyterHub counts in a callback of the spawn's future, which was added before ours. That callback runs without a
-    limit; ours then decreases the count and restores the limit.
+    JupyterHub counts in a callback of the spawn's future, and ends itself if the count reaches
+    ``consecutive_failure_limit``. So the limit is removed until a second callback, which runs after JupyterHub's, has
+    decreased the count again.
     """
     spawn: asyncio.Future[Any] | None = spawner._spawn_future
     if not COUNTS_REFUSALS or not is_refusal(error) or spawn is None or spawner.handler is None:

@@ -25,7 +25,7 @@ NOT_OPTIONS = ("next", "display_name")
 
 
 class UserOptionsMixin(LoggingConfigurable):
-    """The part of a spawner that reads user options. It refuses unknown options and names the field."""
+    """The part of a spawner that reads user options. It refuses an unknown or wrong option and names its field."""
 
     handler: Any
     """The hub's request handler, while the hub renders the form."""
@@ -36,7 +36,7 @@ class UserOptionsMixin(LoggingConfigurable):
     """Settings; see the class that inherits from this one."""
 
     gpu_linked: UserOptions | None = None
-    """Options of the link that led to the form, which preselects them once. None without such a link."""
+    """Options of the link by which the user opened the form; the form preselects them. None without such a link."""
     _gpu_refused_link: web.HTTPError | None = None
 
     @default("options_form")
@@ -44,7 +44,7 @@ class UserOptionsMixin(LoggingConfigurable):
         return render_form if self.gpu_service_url else self.gpu_form_without_offers()
 
     def gpu_form_without_offers(self) -> Any:
-        """Return the real spawner's own `options_form`, for a hub without a GPU service, or ""."""
+        """Return the `options_form` for a hub without a GPU service: the real spawner's own, or "" if it has none."""
         return ""
 
     @default("options_from_form")
@@ -98,7 +98,7 @@ class UserOptionsMixin(LoggingConfigurable):
         return lambda spawner, options: None  # start() reads them; without this the hub logs them as unhandled
 
     def _gpu_checked(self, user_options: object) -> UserOptions:
-        """Parse ``user_options``.
+        """Parse the ``user_options`` of a start, and refuse them if one is unknown or wrong.
 
         Raises:
             web.HTTPError: a refusal that names the field and what would be right.
@@ -112,7 +112,7 @@ class UserOptionsMixin(LoggingConfigurable):
             raise self._gpu_bad_options(error) from error
 
     def gpu_saved(self, user_options: object) -> UserOptions | None:
-        """Parse options of an earlier start. None if nothing was chosen, or if they cannot be read any more."""
+        """Parse options of an earlier start. None if nothing was chosen, or if they are not valid any more."""
         try:
             return UserOptions.from_dict(user_options, self.gpu_other_keys) if user_options else None
         except UserOptionsError:
@@ -125,11 +125,15 @@ class UserOptionsMixin(LoggingConfigurable):
 
     @property
     def gpu_other_keys(self) -> Collection[str] | None:
-        """Keys of ``user_options`` that are accepted beside our own. None if they are checked later."""
+        """Keys of ``user_options`` that are accepted beside ours. None to accept every key now and check it later."""
         return tuple(self.gpu_extra_user_options)
 
     async def _gpu_check_others(self, options: UserOptions) -> None:
-        """Check options of the real spawner that take time to check. Raises a refusal."""
+        """Check the options of the real spawner, such as a profile, before the start joins the line.
+
+        Raises:
+            web.HTTPError: a refusal.
+        """
 
     async def gpu_profiles_form(self) -> str:
         """Return the HTML of the real spawner's own choices, which stand above the offers, or ""."""

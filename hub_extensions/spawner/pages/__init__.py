@@ -1,1 +1,1 @@
-"""The hub's pages: the spawn form, the progress of a start, and the user's overview."""
+"""Content for the hub's pages: the spawn form, the waiting page of a start, and the state of a user's servers."""

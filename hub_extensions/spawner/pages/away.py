@@ -1,7 +1,8 @@
-"""The hub's error page if its proxy cannot reach the GPU service: a page for people, a ``Problem`` for programs.
+"""The hub's answer if its proxy cannot reach the GPU service: a page for people, a ``Problem`` in JSON for programs.
 
-The proxy requests this page without the client's headers. So the page contains all languages, and its script selects
-the browser's. A program is recognised by the requested path, or by ``Accept`` if a proxy forwards it.
+The proxy fetches this page from the hub without the client's headers, so the client's language is not known. The page
+contains all languages, and its script selects the browser's. A program is recognised by the requested path, or by
+``Accept`` if a proxy forwards it.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ PROGRAMS = ("api/", "hub/", "health", "metrics")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AwayAnswer:
-    """The answer: a page in these `languages`, or for a program the `problem`."""
+    """What the template shows: a page in these `languages` for a person, or the `problem` for a program (or None)."""
 
     languages: tuple[Catalogue, ...] = ()
     problem: Mapping[str, Any] | None = None
 
 
 def away_page(path: str) -> Callable[[object], Callable[[Any], AwayAnswer | None]]:
-    """Return a value for ``c.JupyterHub.template_vars``, which JupyterHub calls for each page with the current user.
+    """Return a value for ``c.JupyterHub.template_vars``, by which the template of the error page gets its `AwayAnswer`.
+
+    JupyterHub calls the value for each page with the current user, and the template calls the result.
 
     Args:
         path: path of the service below the hub's base URL.
@@ -37,7 +40,8 @@ def away_page(path: str) -> Callable[[object], Callable[[Any], AwayAnswer | None
     def of_page(static_url: Any) -> AwayAnswer | None:
         """Return the answer and set its content type. None if the requested path does not belong to the service.
 
-        `static_url` is the only variable of every page that is a method of the request handler.
+        Args:
+            static_url: the template variable of this name. It is a method of the request handler, which is found by it.
         """
         handler = static_url.__self__
         prefix = f"{handler.base_url.rstrip('/')}{path}"

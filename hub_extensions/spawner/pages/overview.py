@@ -28,7 +28,7 @@ UNKNOWN = "unknown"
 NONE = ""
 AWAY = "away"
 RUNS = ("running", "lost", "none")
-"""States of the lease of a running server; ``none`` is CPU only."""
+"""Values of `ServerState.lease_state` with which a server counts as running; ``none`` is a CPU-only server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,11 @@ class HomeEntry:
 
     Attributes:
         kind: ``waiting``, ``starting``, ``running``, ``ended``, ``failed``, or ``away`` if the service does not answer.
-        pieces: the main sentence.
-        more: further text.
-        at: time of the main sentence in ISO form and as clock time, shown before it. None if it is about now.
-        keep: the user can postpone the stop with *Keep*.
+        pieces: the main sentence, such as "You are 2nd in line for …"; in parts, because some may be untranslated.
+        more: text after it, such as the expected wait or when the server stops; "" if there is none.
+        at: when the event happened, in ISO form and as clock time; shown before the sentence. None if the sentence is
+            about the present.
+        keep: the server is about to be stopped, and the user can postpone the stop with the button *Keep*.
     """
 
     server: str
@@ -52,21 +53,22 @@ class HomeEntry:
 
     @property
     def text(self) -> str:
-        """The main sentence as one text."""
+        """The main sentence, its pieces joined to one text."""
         return joined(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
 class FailedView:
-    """A failed start on its page.
+    """What the page of a server that does not run shows about its failed start.
 
     Attributes:
         pieces: what happened, why, and that the GPU was given back.
-        at: when, in ISO form and as clock time; None if it is not known.
-        title: title of the offer; "" if it is not known.
-        again: fields of the form that start the server again; empty if the user has to use the form.
-        kept: until when the place in line is kept, in ISO form and as clock time; None if it is not kept.
-        often: earlier starts in a row have failed too.
+        at: when it failed, in ISO form and as clock time; None if it is not known.
+        title: title of the chosen offer; "" if it is not known.
+        again: names and values of form fields with which a button starts the server again with the same choice; empty
+            if the user has to fill in the spawn form.
+        kept: until when the user's place in line is kept, in ISO form and as clock time; None if it is not kept.
+        often: the start before this one failed too.
     """
 
     pieces: Pieces
@@ -78,18 +80,18 @@ class FailedView:
 
     @property
     def text(self) -> str:
-        """The sentence as one text."""
+        """The pieces joined to one text."""
         return joined(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
 class NotRunningView:
-    """The view of ``not_running.html``.
+    """What the hub's page of a stopped server, ``not_running.html``, shows.
 
     Attributes:
-        place: KEPT, UNKNOWN or NONE.
-        failed: the failed start, if there is one.
-        ended: the last notice about the end of the server, if there is one.
+        place: whether the server has a place in line: KEPT, NONE, or UNKNOWN if the service does not answer.
+        failed: the failed start; None if the last start did not fail.
+        ended: the last notice about the end of the server; None if there is none or if a start failed.
     """
 
     place: str
@@ -98,10 +100,14 @@ class NotRunningView:
 
 
 async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
-    """Ask the service for the user's overview. Returns None if it does not answer.
+    """Ask the service for the user's servers, tickets (places in line), notices and failed starts.
 
     Args:
-        language: language of the page that the user reads, which the service remembers; "" if it is not the user's.
+        language: language of the page that the user reads, which the service uses for later notices; "" if another
+            person reads the page.
+
+    Returns:
+        None if the service does not answer; an empty overview if it refuses.
     """
     try:
         return await spawner._gpu_service.overview(spawner.user.name, language)  # type: ignore[no-any-return]
@@ -113,7 +119,7 @@ async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
 
 
 def last_offers(spawner: Any) -> tuple[OfferId, ...]:
-    """Return the offers of this server's last start, in the user's order; empty without a readable choice."""
+    """Return the offers of this server's last start, the preferred one first; empty if no choice is stored."""
     options = spawner.gpu_saved(last_user_options(spawner))
     return () if options is None else options.offers
 
@@ -124,7 +130,12 @@ def last_user_options(spawner: Any) -> Any:
 
 
 def place_in_queue(overview: UserOverview | None, server: str, last: Iterable[OfferId]) -> str:
-    """Return whether the server has a place in line. UNKNOWN if it was for a GPU and the service does not answer."""
+    """Return whether the server has a place in line: KEPT, NONE, or UNKNOWN if the service does not answer.
+
+    Args:
+        overview: None if the service does not answer.
+        last: offers of the server's last start. A CPU-only start had no place, whether the service answers or not.
+    """
     if overview is None:
         return UNKNOWN if any(offer != CPU for offer in last) else NONE
     return KEPT if any(ticket.server == server for ticket in overview.tickets) else NONE
@@ -142,10 +153,11 @@ def failed_view(
     """Return the view of a server's failed start, or None if no failed start is known.
 
     Args:
-        known: failed starts of all of the user's servers.
+        known: failed starts of all of the user's servers, as the service reports them.
         options: options of the last start; None if they are not known.
-        hub_message: the message of the last start that failed in this hub process, or "".
-        hub_reasons: the reasons that the message, or its beginning, was made of; empty if it was plain text.
+        hub_message: why the last start failed, as the hub knows it; "" if no start failed in this hub process.
+        hub_reasons: the reasons from which the beginning of `hub_message` was made, for its translation; empty if it
+            was plain text.
     """
     start = next((each for each in known if each.server == server), None)
     again = _fields(options)
@@ -167,7 +179,7 @@ def hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
     """Return the hub's error message, translated.
 
     Args:
-        reasons: the reasons that the message, or its beginning, was made of; empty if it was plain text.
+        reasons: the reasons from which the beginning of `message` was made; empty if it was plain text.
     """
     english = as_text(reasons)
     if not english or not message.startswith(english):
@@ -177,7 +189,7 @@ def hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
 
 
 def ended_view(overview: UserOverview | None, server: str, t: Catalogue = ENGLISH) -> HomeEntry | None:
-    """Return the last notice about this server within a day, or None."""
+    """Return the last notice about the end of this server. None if the service has none or does not answer."""
     notices = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
     last = max(notices, key=lambda notice: notice.at, default=None)
     return None if last is None else _ended(last, t)
@@ -193,7 +205,8 @@ def home_entries(
     """Return the entries of the hub's home page, ordered by server name, with ended servers last.
 
     Args:
-        overview: None if the service does not answer.
+        overview: None if the service does not answer, which the only entry then says.
+        titles: the administrator's titles of the offers.
     """
     if overview is None:
         return (HomeEntry("", AWAY, (SentencePiece(t("Your GPU: not known now, the GPU service does not answer.")),)),)
@@ -241,7 +254,10 @@ def _moment(at: datetime) -> tuple[str, str]:
 
 
 def _fields(options: UserOptions | None) -> tuple[tuple[str, str], ...]:
-    """Return the form's fields for these options; none if they have options of others, which only the form can give."""
+    """Return names and values of the spawn form's fields for these options.
+
+    Empty if the options are not known, or include some of the real spawner (such as a profile) that need its own form.
+    """
     if options is None or options.others:
         return ()
     first, *rest = options.offers

@@ -1,7 +1,8 @@
-"""A handler that renders an empty page of the hub, as a frame for the GPU service's pages.
+"""A handler that renders a page of the hub without content: the page layout around the GPU service's pages.
 
-The service asks with its own token and names the user; it fills its content into the page. So its pages have the hub's
-header, theme and logout, on every version of JupyterHub, with an administrator's own templates, and in a separate pod.
+The service requests it with its own token, names the user who will read it, and fills its content into it. So the
+service's pages have the hub's header, theme and logout, with any version of JupyterHub, with an administrator's own
+templates, and also if the service runs in a separate pod.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Check a user's choice of a KubeSpawner profile, and find what of an earlier choice still exists.
+"""Check a user's choice of a KubeSpawner profile before the start, and the choice of an earlier start.
 
-KubeSpawner does not check choices, checks only the beginning of a free text, and counts a wrong choice as a fault of
-the hub.
+KubeSpawner itself does not check listed choices, checks only the beginning of a free text, and counts a wrong choice as
+a failed spawn, as if the hub were broken.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def in_order(profiles: Any) -> list[Profile]:
 
 
 def slug_of(profile: Profile) -> str:
-    """Return the name by which a profile is chosen. KubeSpawner derives a missing name from the title."""
+    """Return the name (`slug`) by which a form chooses a profile. If missing, KubeSpawner makes it from the title."""
     return str(profile["slug"] if "slug" in profile else slugify(str(profile.get("display_name", ""))))
 
 
@@ -40,7 +40,7 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
         profiles: the profiles in order. Without profiles, a chosen profile is refused here, before the line, because
             KubeSpawner 7 refuses it afterwards.
         options: ``profile``, one key for each of its options, and ``<option>--unlisted-choice``.
-        also: further keys that are ignored.
+        also: names of further options (`gpu_extra_user_options`), which are not checked here.
 
     Raises:
         UserOptionsError: the profile, option or choice does not exist, or the profile does not accept a free text.
@@ -65,7 +65,7 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
 
 
 def still_valid(profiles: Iterable[Profile], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a saved choice that concerns the profile, or an empty dict if it is not valid any more."""
+    """Return the profile and its options from a saved choice; empty if the current profiles do not accept them."""
     kept = others_of(options)
     try:
         check_profile(profiles, kept)

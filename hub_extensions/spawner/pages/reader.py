@@ -1,4 +1,7 @@
-"""The methods of a spawner that the hub's page templates call, including the language of the page."""
+"""The methods of a spawner that the hub's page templates call, such as ``spawner.gpu_home(t)``.
+
+In all of them, `t` is the catalogue (the texts in one language) of the page.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ from hub_extensions.spawner.pages.overview import (
 )
 
 REPORTED_SECONDS = 1.0
-"""Longest wait of a failed start's page for the report of the failure, which keeps the place in line."""
+"""The page of a failed start waits at most this long until the service has the report of the failure.
+
+Only then does the service know that the user's place in line is kept, which the page shows.
+"""
 BACKGROUND: set[asyncio.Future[Any]] = set()  # background requests, referenced so that they are not garbage collected
 SCRIPTS = tuple(Path(__file__).parent / "templates" / f"{name}.js" for name in ("gpu_waiting", "gpu_card"))
 
@@ -41,12 +47,12 @@ class PageReader:
         """Return the catalogue in the language of the person who reads a page.
 
         Args:
-            static_url: the only variable of every page that is a method of the request handler.
+            static_url: the template variable of this name. It is a method of the request handler, which is found by it.
         """
         return catalogue_of(getattr(static_url, "__self__", None))
 
     async def gpu_not_running(self, hub_message: str | None, t: Catalogue) -> NotRunningView:
-        """Return the view of ``not_running.html``.
+        """Return what ``not_running.html``, the page of a stopped server, shows.
 
         Args:
             hub_message: why the last start in this hub process failed; "" or None if it did not.
@@ -69,7 +75,7 @@ class PageReader:
         return hub_pieces(message, getattr(message, "reasons", ()), t)
 
     async def gpu_home(self, t: Catalogue) -> tuple[HomeEntry, ...]:
-        """Return the entries of the block on the hub's home page."""
+        """Return the entries about the user's servers for the hub's home page; empty without a GPU service."""
         spawner: Any = self
         if not spawner.gpu_service_url:
             return ()
@@ -88,11 +94,11 @@ class PageReader:
 
     @staticmethod
     def gpu_halves(text: str) -> tuple[str, str]:
-        """Split a text at its parameter, into the parts before and after it."""
+        """Split a text such as ``ready at %1, or later`` at its parameter, which a template renders itself."""
         return halves(text)
 
     def gpu_explainer(self, t: Catalogue) -> Callable[[str], list[tuple[str, str]]]:
-        """Return a function that finds the words of a text that the glossary explains."""
+        """Return a function that splits a text into (piece, key of the glossary's term), where the key may be ""."""
         return glossary.explainer(t)
 
     def gpu_glossary(self, t: Catalogue) -> list[tuple[str, str, str]]:
@@ -100,7 +106,7 @@ class PageReader:
         return glossary.listed(t)
 
     def gpu_words(self, t: Catalogue) -> Mapping[str, str]:
-        """Return the translations of the waiting page's script. A missing text stays English."""
+        """Return English text -> translation for the script of the waiting page. Untranslated texts are left out."""
         known = ((text, t.known(text)) for text in texts_of_script())
         return {text: found for text, found in known if found is not None}
 
@@ -113,6 +119,6 @@ def language_of_owner(handler: object, spawner: Any, t: Catalogue) -> str:
 
 @functools.cache
 def texts_of_script() -> tuple[str, ...]:
-    """Return every text in the scripts of the waiting page."""
+    """Return every English text that the scripts of the waiting page pass to their function ``t``."""
     said = (re.findall(r'\bt\("([^"\\]+)"', script.read_text(encoding="utf-8")) for script in SCRIPTS)
     return tuple(dict.fromkeys(text for texts in said for text in texts))

@@ -59,11 +59,11 @@ ISOLATION = {
     "by agreement": "by agreement: a process could use another device; we report it",
     "none needed": "no GPU, nothing to separate",
 }
-"""Texts for the isolation of memory, faults, compute and access."""
+"""Values of an offer's isolation of memory, faults, compute and access -> the text in the form."""
 OURS = (OWN_CARD, OWN_PART, UNKNOWN_CARD)
 """Default descriptions of offers, which the form does not show, because each offer has a line about its isolation."""
 KNOWN = {"●": "free", "○": "full", "?": "unknown"}
-"""Sign of an offer's figure -> whether the offer is free."""
+"""Sign before an offer's count of free devices -> the value of `OfferRow.known`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,20 @@ class OfferRow:
     """The texts of one offer in the form.
 
     Attributes:
-        name: plain name.
+        title, name: the plain name, such as "Small GPU".
+        size: the GPU memory, such as "4.75 GiB"; "" if it is not known.
         what: technical name, such as the MIG profile.
-        text: the administrator's own description.
+        text: the administrator's own description; "" for a default description.
+        enough: whether the user's last servers would have fitted into this offer; "" if there is nothing to add.
         percent: share of one device; 0 for CPU only and for several devices.
-        known: ``free``, ``full`` or ``unknown``, as `sign` shows.
-        suggestion: an offer that starts sooner: id, title and sentence; None without such an offer.
+        known: ``free``, ``full`` or ``unknown``: whether a server with this offer would start now.
+        sign, free: a sign, and the count of free devices in words, with the wait if none is free.
+        wait: place in line and wait of a user who joined now, or why they are not known; "" if the offer is free.
+        now: a server with this offer would start now.
+        note: how many devices are lost or used outside this hub; "" if none.
+        private: who else uses the device, in words that a student knows.
+        isolation: name and value of each kind of isolation, for the details.
+        suggestion: a better choice than waiting: the offer's id, its title and a sentence; None if there is none.
         closed: what an administrator has closed: sentence, time in ISO form and as clock time ("" if it is not known),
             and the administrator's reason. None if nothing is closed.
     """
@@ -105,11 +113,12 @@ class OfferRow:
 
 @dataclass(frozen=True, slots=True)
 class NothingFree:
-    """The text of the form if no GPU starts now.
+    """The block above the offers if no GPU starts now.
 
     Attributes:
-        sentence: why.
-        join: the offer whose line to join, and the text of its button. None if the figures are not known.
+        sentence: why no GPU starts now.
+        join: the offer with the shortest line, and the text of a button that joins it. None if it is not known which
+            devices are free.
     """
 
     sentence: str
@@ -170,9 +179,10 @@ def form_html(
         saved: offers of the user's last choice, or of the link that led to the form. They are preselected if they are
             offered, else named as missing.
         linked: `saved` comes from a link.
-        away_since: ISO time since when the service does not answer, so that no figure is current; "" if it answers.
-        notice_hint: how users are notified that their GPU is ready; "" hides the check box.
-        notify: the check box is checked.
+        away_since: ISO time since when the service has not answered; then the form shows no counts and no waits. ""
+            if it answers.
+        notice_hint: how users can be notified that their GPU is ready; "" hides the check box for it.
+        notify: that check box is checked.
         help_url: URL of the help page; "" shows no link.
         server: name of the server, to show why its last start failed.
     """
@@ -229,7 +239,9 @@ def _gone(offers: Sequence[OfferId], t: Catalogue, *, linked: bool) -> str:
 
 
 def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: bool) -> tuple[OfferState, ...]:
-    """Return the offers to list. If the service is away, these are its last or the saved ones, without figures."""
+    """Return the offers to list. If the service does not answer, these are the offers of its last answer or, before
+    the first one, the `saved` offers; both without counts and waits.
+    """
     if state is not None and not away:
         return state.offers
     reason = explain("service-away-join")
@@ -240,7 +252,7 @@ def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: 
 
 
 def _named_offer(offer: OfferId) -> OfferState:
-    """Return an offer of which only the id is known."""
+    """Return an offer of which only the id is known, because the service has not answered yet."""
     cpu = offer == CPU
     wait = Wait(now=cpu, p10_seconds=None, p50_seconds=None, p90_seconds=None, at_most_seconds=None, reason=None)
     return OfferState(
@@ -274,7 +286,7 @@ def _unknown(offer: OfferState, reason: Reason) -> OfferState:
 
 
 def _nothing_free(offers: Sequence[OfferState], t: Catalogue) -> NothingFree:
-    """Suggest the line that is probably the shortest."""
+    """Return the block for a form without a free GPU, with a button for the line that is probably the shortest."""
     known = [offer for offer in offers if offer.id != CPU and offer.free is not None]
     known = [offer for offer in known if offer.closed is None or not offer.closed.all] or known
     if not known:
@@ -315,7 +327,7 @@ def _row(
 
 
 def _closed(offer: OfferState, t: Catalogue) -> tuple[str, str, str, str] | None:
-    """Return what an administrator has closed of an offer (see `OfferRow.closed`), or None."""
+    """Return how many of an offer's devices an administrator has closed, as `OfferRow.closed`; None if none."""
     closed = offer.closed
     if closed is None:
         return None
@@ -342,9 +354,10 @@ def _note(offer: OfferState, t: Catalogue) -> str:
 
 
 def _suggestion(offer: OfferState, offers: Sequence[OfferState], t: Catalogue) -> tuple[OfferId, str, str] | None:
-    """Return a better choice than an offer that does not start now.
+    """Return a better choice than waiting for this offer, as `OfferRow.suggestion`.
 
-    This is the largest smaller offer that starts now, else the offer that probably starts first.
+    It is the largest smaller offer that starts now, else the offer that probably starts first. None if this offer
+    itself starts now, or if no other offer is likely to start sooner.
     """
     if offer.wait.now:
         return None

@@ -1,7 +1,7 @@
-"""The progress of one start: a bounded log of events that any number of browser tabs follow.
+"""The progress of one start: a bounded list of events that the waiting page shows, in any number of browser tabs.
 
-Each start has its own log, so that no tab sees the events of an earlier start. Tabs may use different languages, so an
-event has its texts in all of them.
+Each start has its own list, so that no tab sees the events of an earlier start. Tabs may use different languages, so
+each event has its texts in every language.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SILENT = "The GPU service is not answering, since %1."
 LOG_EVENTS = 200  # events of one start that are kept for tabs that open later, including the first one
 
 HELD = frozenset({"waiting-for-queue", "unscheduled", "outside", "machine-silent", "cluster-away"})
-"""Reasons of a pod (`PodState`) that waits for the cluster and is not being started yet."""
+"""Reasons (`PodState.reason`) of a pod that still waits for a place in the cluster; otherwise it is starting."""
 
 ProgressEvent = dict[str, Any]
 Texts = Callable[[Catalogue], dict[str, Any]]
@@ -55,13 +55,14 @@ class Start:
 
     Attributes:
         options: what the user chose, validated.
-        ticket, attempt: as the service last reported; None and 0 before its first answer.
-        grant: the lease; None before admission.
-        over: the service already knows that this start has ended, so the end is not reported.
+        ticket: id of the user's place in the line; None before the service's first answer.
+        attempt: the service's number of this try to start the server; a ticket can have several. 0 before the answer.
+        grant: the lease and what it gives the server; None before admission.
+        over: the service already knows that this start has ended, so the end is not reported to it.
         last: the last status of the ticket; None before the first answer.
-        accepted: the start's record in the hub's database, until the service has answered.
-        begun: when the launch of the server began; None while it waits.
-        reported: the request that reports the end of the start, if there is one.
+        accepted: the start's record in the hub's database; None if the hub keeps none.
+        begun: when the launch of the server began; None while the start waits in line.
+        reported: the request that reports the end of the start to the service; None before that.
     """
 
     options: UserOptions
@@ -80,9 +81,10 @@ class Start:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def takes(self, state: TicketStatus) -> bool:
-        """Remember a status and return True, unless it belongs to an earlier attempt of the same ticket.
+        """Store a status of the ticket and return True.
 
-        If two requests crossed, the later attempt counts.
+        A status of an earlier attempt (try to start the server) with the same ticket is ignored, and False is returned:
+        it comes from a request that was overtaken by a later one.
         """
         if state.ticket == self.ticket and state.attempt < self.attempt:
             return False
@@ -91,12 +93,12 @@ class Start:
 
     @property
     def offers(self) -> tuple[OfferId, ...]:
-        """Acceptable offers, in the user's order."""
+        """The offers that the user accepts, the preferred one first."""
         return self.options.offers
 
     @property
     def wants_gpu(self) -> bool:
-        """Whether CPU only is not acceptable."""
+        """Whether the user accepts only offers with a GPU, so that the server cannot start without the service."""
         return CPU not in self.offers
 
     @property
@@ -107,14 +109,14 @@ class Start:
     def report(
         self, progress: int, gpu: Mapping[str, Any], texts: Texts, *, html: str = "", key: object = None
     ) -> None:
-        """Add an event, unless its key is the same as that of the last event.
+        """Add an event for the waiting page, unless its key is the same as that of the last event.
 
         Args:
             progress: percent of the progress bar, which never goes back.
             gpu: values for the waiting page that do not depend on the language.
             texts: returns the texts for a catalogue. English is stored beside the values, other languages in ``said``.
             html: the message as HTML; "" if it is the same as the message.
-            key: identifies the event; by default the message.
+            key: identifies the event, so that it is not repeated; None to use the English message.
         """
         english = texts(ENGLISH)
         message = english["message"]
@@ -155,7 +157,7 @@ class Start:
 
 
 def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str]) -> None:
-    """Add the event for a ticket that waits."""
+    """Add the event for a ticket that waits in line: position, expected wait, and why it waits."""
     offer, wait = state.offer or start.offers[0], state.wait
     gpu = {
         "state": "waiting",
@@ -198,7 +200,10 @@ def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str])
 
 
 def report_unanswered(start: Start, why: Exception) -> None:
-    """Add the event for a service that does not answer, or that answers that it cannot write to its database."""
+    """Add the event for a request of this start that failed.
+
+    Either the service does not answer, or it answers that it cannot write to its database.
+    """
     if isinstance(why, ServiceCannotWrite):
         _report_held_up(start, why.problem)
     elif isinstance(why, ServiceAway):
@@ -225,7 +230,9 @@ def _report_away(start: Start, since: datetime) -> None:
 
 
 def _report_held_up(start: Start, problem: Problem) -> None:
-    """Add the event for a service that cannot continue. Only the sentence of the problem's reason is translated."""
+    """Add the event for a service that answers but cannot work now. If its sentence has no known reason, it stays in
+    English.
+    """
     gpu = {"state": "held-up", "kept": start.ticket is not None, "offers": list(start.offers)}
     reason = Reason(problem.reason, problem.message, problem.params)
 
@@ -237,7 +244,7 @@ def _report_held_up(start: Start, problem: Problem) -> None:
 
 
 def report_starting(start: Start, titles: Mapping[str, str]) -> None:
-    """Add the event for an admitted start."""
+    """Add the event for a start that has been admitted and is now launched."""
     offer, start.begun = start.offer, start.begun or datetime.now(timezone.utc)
     gpu = {
         "state": "starting",
@@ -255,13 +262,16 @@ def report_starting(start: Start, titles: Mapping[str, str]) -> None:
 
 
 def _profile(offer: OfferId, title: str) -> str:
-    """Return the MIG profile of an offer with a plain title, such as ``MIG 1g.5gb``; "" for other offers."""
+    """Return the MIG profile of an offer, such as ``MIG 1g.5gb``, to be shown beside a title that does not name it.
+
+    "" if the title is that profile, or for offers without MIG.
+    """
     own = default_title(offer)
     return own if own.startswith(MIG) and own != title else ""
 
 
 def _steps(start: Start) -> dict[str, Any]:
-    """Return since when the server is being started and how long this usually takes, None for each if not known."""
+    """Return when the launch began and how many seconds a launch usually takes, each None if it is not known."""
     usual = start.last.usual_start_seconds if start.last is not None else None
     return {"since": None if start.begun is None else utc(start.begun), "usual_seconds": usual}
 
@@ -271,7 +281,7 @@ def _starts(offer: OfferId, title: str, t: Catalogue) -> str:
 
 
 def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None:
-    """Add the event for an admitted start whose pod is held by the cluster or is starting."""
+    """Add the event for an admitted start, by the state of its pod: it waits for the cluster, or is starting."""
     if not state.reasons:
         return
     offer, held = start.offer, state.reason in HELD
@@ -303,7 +313,10 @@ def report_cluster_away(start: Start, reasons: tuple[Reason, ...], titles: Mappi
 
 
 def _change(state: TicketStatus) -> tuple[object, ...]:
-    """Return the key of an event about a waiting ticket. It changes with the forecast only if the shown range does."""
+    """Return a value that identifies what a page shows about a waiting ticket.
+
+    A new forecast changes the value only if the shown range changes, so that pages get no equal events.
+    """
     wait = state.wait
     shown = None
     if wait is not None:

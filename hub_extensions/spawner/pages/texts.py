@@ -13,7 +13,7 @@ from hub_extensions.core.text.wording import ordinal
 
 
 def utc(moment: datetime) -> str:
-    """Return the ISO form for ``<time datetime>``. A script shows it in the browser's time zone."""
+    """Return a time in ISO form for ``<time datetime>``, which a script shows in the browser's time zone."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -23,7 +23,7 @@ def clock(moment: datetime) -> str:
 
 
 def isolation_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """Describe an offer's isolation in words that a student knows."""
+    """Describe in words that a student knows how an offer is kept apart from other users of the same card."""
     if offer.id == CPU:
         return t("For editing, small data and waiting.")
     memory, fault, compute = (offer.isolation.get(key, "none") for key in ("memory", "fault", "compute"))

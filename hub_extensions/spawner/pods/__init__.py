@@ -1,1 +1,1 @@
-"""Changes of KubeSpawner's pods, and the launch of a pod."""
+"""For servers that are pods: the changes that an offer makes to KubeSpawner's pod, and the launch of the pod."""

@@ -14,13 +14,14 @@ from hub_extensions.core.text.reasons import Reason, as_text, explain
 
 @dataclass(frozen=True, slots=True)
 class ApiRejection:
-    """A rejection of a pod.
+    """Why the API server did not create a pod.
 
     Attributes:
-        reason: for the metric: ``quota``, ``cluster-refused``, ``cluster-rights``, ``kueue-away``, ``cluster-away``.
-        reasons: for the user.
-        log_message: the cluster's own text.
-        temporary: the cluster may accept the pod later.
+        reason: label of the metric: ``quota``, ``cluster-refused``, ``cluster-rights``, ``kueue-away`` or
+            ``cluster-away``.
+        reasons: the sentences for the user: what happened and what to do.
+        log_message: the cluster's own text, for the hub's log.
+        temporary: the cluster may accept the pod later, so the creation is retried.
     """
 
     reason: str
@@ -30,7 +31,7 @@ class ApiRejection:
 
     @property
     def message(self) -> str:
-        """The reasons in English."""
+        """The sentences for the user, in English, as one text."""
         return as_text(self.reasons)
 
 

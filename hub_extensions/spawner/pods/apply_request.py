@@ -1,7 +1,7 @@
-"""Change the pod that KubeSpawner made as an offer asks: a list of functions, one for each part of the pod.
+"""Change the pod that KubeSpawner made so that it gets the GPU of an offer: one function for each part of the pod.
 
-The functions work on KubeSpawner's own models (``kubernetes_asyncio``). What an offer asks is described in
-``core/offers/pod_request.py``.
+The functions work on the models of the Kubernetes client (``kubernetes_asyncio``), as KubeSpawner does. A `PodAsk`
+(``core/offers/pod_request.py``) describes what an offer asks of a pod: limits, labels, claims and so on.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ from hub_extensions.core.offers.pod_request import (
 SHM = "/dev/shm"
 SHM_VOLUME = "jupyterhub-gpu-shm"
 START_ANNOTATION = "jupyterhub-gpu/start"
-"""Annotation of every pod that names its launch, so that an earlier pod of the same name is not mistaken for it."""
+"""Annotation of every pod with the token of its launch. By the token a launch recognises its own pod, because an
+earlier pod may have the same name."""
 CPU_ASK = PodAsk(Mechanism.CPU, environment=dict.fromkeys(VISIBLE, "void"))
-"""The request of a CPU-only offer, also used if the service could not be asked."""
+"""What a CPU-only offer asks of a pod; also used if a CPU-only server starts without the service."""
 
 
 PodChange = Callable[[V1Pod], V1Pod]
@@ -62,7 +63,12 @@ whose containers are all of the type `V1Container`."""
 
 @dataclass(frozen=True)
 class Applied:
-    """The changed pod, and what was removed of the administrator's own settings, one line of the log each."""
+    """The result of `apply`.
+
+    Attributes:
+        pod: the changed pod.
+        notes: for the hub's log, one line for each setting of the administrator that was removed or contradicts.
+    """
 
     pod: V1Pod
     notes: tuple[str, ...] = ()
@@ -112,9 +118,10 @@ def server_container(pod: V1Pod) -> V1Container:
 
 
 def remove_own_gpus(pod: V1Pod, *, ask: PodAsk, note: Callable[[str], None]) -> V1Pod:
-    """Remove limits, requests and annotations for GPUs that the administrator set and that are not the offer's.
+    """Remove the administrator's own limits, requests and annotations for GPUs from the server's container.
 
-    Other containers are left as they are: a GPU of theirs is outside every lease, which is only noted.
+    The GPU comes with the offer instead. Other containers are left unchanged; if one of them requests a GPU, `note` is
+    called, because no lease covers that GPU.
     """
     container = server_container(pod)
     resources = container.resources = get_k8s_model(V1ResourceRequirements, container.resources or {})
@@ -142,7 +149,10 @@ def remove_own_gpus(pod: V1Pod, *, ask: PodAsk, note: Callable[[str], None]) -> 
 
 
 def keep_log_tail(pod: V1Pod, *, lease: str) -> V1Pod:
-    """Have the last lines of a GPU server's log in its pod's status, which needs no right to read logs."""
+    """Let Kubernetes put the last lines of a GPU server's log into the pod's status if the server fails.
+
+    So the hub can report them without the right to read logs.
+    """
     container = server_container(pod)
     if lease:
         container.termination_message_policy = container.termination_message_policy or "FallbackToLogsOnError"
@@ -201,7 +211,7 @@ def _requirements(labels: Mapping[str, Collection[str]]) -> list[V1NodeSelectorR
 
 
 def add_tolerations(pod: V1Pod, *, keys: Iterable[str]) -> V1Pod:
-    """Tolerate taints with these keys and the effect NoSchedule, as far as the pod does not do so already."""
+    """Let the pod tolerate taints with these keys and the effect NoSchedule, unless it already does."""
     tolerations = list(pod.spec.tolerations or ())
     for key in keys:
         if not any(_tolerates(toleration, key) for toleration in tolerations):
@@ -243,7 +253,10 @@ def set_scheduler(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
 
 
 def set_shared_memory(pod: V1Pod, *, ask: PodAsk, size: str, note: Callable[[str], None]) -> V1Pod:
-    """Mount ``/dev/shm`` with this size, unless the administrator mounts one; remove theirs if the offer forbids it."""
+    """Mount ``/dev/shm`` with this size, unless the administrator's settings mount it.
+
+    If the offer brings a mount of its own (`forbids_shm`), the administrator's is removed and noted.
+    """
     container = server_container(pod)
     mounts = list(container.volume_mounts or ())
     there = [mount for mount in mounts if str(_field(mount, "mount_path") or "").rstrip("/") == SHM]
@@ -270,8 +283,9 @@ def _drop_unused_volumes(pod: V1Pod, names: set[Any]) -> None:
 
 
 def _field(thing: object, name: str) -> Any:
-    """Return a field of a model of the Kubernetes client, or of a dict with the name in either spelling, as in an
-    administrator's ``extra_pod_config``.
+    """Return a field of a model of the Kubernetes client, or of a dict as in an administrator's ``extra_pod_config``.
+
+    A dict may have the name in snake case or in camel case.
     """
     if isinstance(thing, Mapping):
         parts = name.split("_")

@@ -1,6 +1,7 @@
 """Find what the pod of a start requires of a node, before the start joins the line.
 
-KubeSpawner builds the manifest as it will later, with the overrides of profile and group and the administrator's hooks.
+With the requirements, the service assigns the start only GPUs on nodes that the pod may use. To find them, KubeSpawner
+builds the manifest as it will for the launch, with the overrides of profile and group and the administrator's hooks.
 Nothing is created in the cluster.
 """
 
@@ -24,9 +25,9 @@ LONGEST_SECONDS = 10.0
 
 
 async def pod_demands(spawner: PodSpawner, offer: OfferId) -> PodDemands | None:
-    """Return the requirements of a start's pod.
+    """Return what the pod of a start with this offer will require of a node, such as labels and tolerations.
 
-    None if they cannot be found before the start, because a hook fails or takes too long.
+    None if that cannot be found, because a hook fails or takes too long. The start then waits for any node.
     """
     try:
         return await with_timeout(LONGEST_SECONDS, _described(spawner, offer))

@@ -1,6 +1,7 @@
-"""Read why Kueue holds pods back: its LocalQueue and its events, periodically, once for all starts together.
+"""Read why Kueue holds pods back, from the status of its LocalQueue and from its events.
 
-The pod itself does not show why it is held, and a pod that names an unknown queue is held forever.
+The pod itself does not show why it is held, and a pod that names an unknown queue is held forever. Each queue is read
+at most every `REFRESH_SECONDS`, for all starts together.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ AnyLogger = logging.Logger | logging.LoggerAdapter[Any]
 
 @dataclass(eq=False)
 class LocalQueue:
-    """A LocalQueue as it was last read.
+    """A LocalQueue of Kueue as it was last read, with Kueue's messages about its workloads.
 
     Attributes:
         problem: why no pod in this queue can start; None if no such problem is known.
@@ -56,9 +57,9 @@ class LocalQueue:
         return self.problem
 
     def message_of(self, workload: str) -> str:
-        """Return why a workload waits, in Kueue's own words; "" if there is no event of it.
+        """Return why a workload waits, in Kueue's own words; "" if Kueue has written no event about it.
 
-        Of several similar workloads, Kueue examines only one.
+        Of several similar workloads, Kueue examines and reports only one.
         """
         return self._messages.get(workload, "")
 
@@ -105,5 +106,5 @@ _QUEUES: dict[tuple[str, str], LocalQueue] = {}
 
 
 def local_queue(namespace: str, name: str) -> LocalQueue:
-    """Return the object of a LocalQueue, which all servers of the hub share."""
+    """Return the `LocalQueue` of this name. It is created once, and all servers of the hub share it."""
     return _QUEUES.setdefault((namespace, name), LocalQueue(namespace, name))

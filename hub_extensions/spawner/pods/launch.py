@@ -1,7 +1,7 @@
 """Launch a server on a cluster: create its pod, follow it, and report why it does not start.
 
-KubeSpawner creates the pod and waits until it runs. Meanwhile this module follows the pod in KubeSpawner's own watch of
-pods and events, which costs the API server nothing. A pod that its node rejected is created once more.
+KubeSpawner creates the pod and waits until it runs. Meanwhile this module reads the pod's state from KubeSpawner's own
+watch of pods and events, which costs the API server nothing. If the pod's node rejects it, a second pod is created.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, PodSpawner, 
 
 POLL_SECONDS = 0.5  # time between looks at the pod
 GONE_SECONDS = 10.0
-"""A pod that is missing for longer is gone. A shorter absence can be KubeSpawner's second attempt to create it."""
+"""A pod that is missing for this long counts as gone. Before that, KubeSpawner may still create it in a second try."""
 MOST_DOUBTS = 3
 """Number of retries before "forbidden" is believed, because an API server that just started forbids everything."""
 OVERDUE = timedelta(seconds=60)
-"""If a pod is still there this long after it should have been deleted, its node does not answer."""
+"""If a pod still exists this long after its deletion time, its node is assumed not to answer."""
 CHECK_SECONDS = 10.0  # time between questions to the service whether a node does not answer, for a pod without a node
 AGAIN_SECONDS = (1.0, 30.0)  # first and longest pause between attempts while the cluster does not answer
 
@@ -48,7 +48,7 @@ START_AGAIN = "start-again-for-a-place"
 
 
 class PodOver(Exception):
-    """The pod has ended and will not become a server."""
+    """The pod of a launch has ended and will not become a server. `state` has the reason."""
 
     def __init__(self, state: PodState) -> None:
         super().__init__(state.reason)
@@ -56,14 +56,16 @@ class PodOver(Exception):
 
 
 class Launch:
-    """One start of one server.
+    """The launch of one admitted start: everything from the creation of its pod until the server runs.
 
-    Time spent waiting for a GPU in the cluster, or for a cluster that does not answer, does not count against the
-    limit. The whole launch is bounded by `max_wait`. All time of a CPU-only start counts, because it waits in no line.
+    With a GPU, time spent waiting for the GPU in the cluster, or for a cluster that does not answer, does not count
+    against `limit`. With CPU only, all time counts, because such a start waits in no line.
 
     Args:
         limit: the administrator's ``start_timeout``, in seconds.
-        outside_after: a pod that is not scheduled for longer lost its GPU to something outside this hub.
+        max_wait: bound for the whole launch, including the time that does not count.
+        outside_after: if a pod is not scheduled for longer, its GPU is assumed to be used by something outside this
+            hub.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Launch:
         self._refresh_at = 0.0
 
     async def run(self) -> Any:
-        """Return the server's address when it runs.
+        """Launch the server and return its address as soon as it runs.
 
         Raises:
             web.HTTPError: a refusal.
@@ -132,7 +134,16 @@ class Launch:
     # ---------------------------------------------------------------- following the pod
 
     def _follow(self, token: str) -> None:
-        """Report the state of the pod and count the time. Raises PodOver, a refusal or StartTookTooLong."""
+        """Report the current state of the pod to the waiting page, and count the time against the limit.
+
+        Args:
+            token: token of this launch, by which its pod is recognised.
+
+        Raises:
+            PodOver: the pod has ended.
+            web.HTTPError: a refusal, because the lease is gone or the launch takes longer than `max_wait`.
+            StartTookTooLong: the limit is exceeded.
+        """
         pod, known = self.spawner.gpu_pod_of(token)
         state = PodState("creating")
         if pod is None and not self.uid:
@@ -161,9 +172,13 @@ class Launch:
         self._count(held=held or state.reason == "cluster-away", why=state.reasons)
 
     def _ending_last_pod(self, pod: Mapping[str, Any] | None) -> PodState:
-        """Return the state of a start that waits until the last pod of that name is deleted.
+        """Return the state of a launch whose pod does not exist yet, perhaps because an earlier pod has its name.
 
-        Raises a refusal if that pod's node does not answer.
+        Args:
+            pod: the earlier pod, which is being deleted; None if there is none.
+
+        Raises:
+            web.HTTPError: a refusal, because the earlier pod's node does not answer and so cannot end the pod.
         """
         if pod is None:
             return PodState("creating")
@@ -177,7 +192,7 @@ class Launch:
         raise spawn_errors.refusal((lost,), reason=lost.reason, log_message=log, status=409)
 
     def _may_come_back(self, state: PodState) -> bool:
-        """Whether a missing pod may come back, because KubeSpawner repeats a create that was answered too late."""
+        """Whether a pod that is missing may still appear, because KubeSpawner repeats a create that timed out."""
         now = asyncio.get_running_loop().time()
         if state.reason != "gone":
             return False
@@ -195,7 +210,7 @@ class Launch:
         )
 
     def _with_queue_reason(self, state: PodState) -> PodState:
-        """Add Kueue's reason for holding the pod, which neither the pod nor its events show."""
+        """Add Kueue's reason for holding the pod to a state, because the pod and its events do not show it."""
         ask = self.start.grant.pod if self.start.grant else None
         name = ask.labels.get(KUEUE_QUEUE_LABEL, "") if ask else ""
         if state.reason != "waiting-for-queue" or not name:
@@ -207,10 +222,11 @@ class Launch:
         return replace(state, reasons=(*state.reasons, *why_held(held)), log_message=held or state.log_message)
 
     def _with_silent_machine(self, pod: Mapping[str, Any], state: PodState) -> PodState:
-        """Find out whether an unscheduled pod waits for a node that does not answer, or its GPU was taken.
+        """Return the state of an unscheduled pod with the reason why its GPU is not available.
 
-        The pod does not show which, but the service watches the nodes. It is asked again whenever the scheduler's
-        reason changes. Something outside the hub is blamed only after it has answered.
+        Either the GPU's node does not answer, or something outside this hub uses the GPU. The pod does not show which,
+        so the service, which watches the nodes, is asked again whenever the scheduler's reason changes. Until the
+        service has answered, the state does not claim that the GPU is used by something else.
         """
         if state.reason not in ("unscheduled", "outside") or not self.has_gpu:
             return state

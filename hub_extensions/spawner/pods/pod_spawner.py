@@ -1,5 +1,7 @@
-"""Create, find and delete a server's pod by KubeSpawner, read its events, and restart KubeSpawner's watch if it has
-ended."""
+"""The methods by which a launch creates, finds and deletes a server's pod with KubeSpawner.
+
+They also read the pod's events, and restart KubeSpawner's watch if it has ended.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from hub_extensions.spawner.pods.apply_request import START_ANNOTATION
 
 RESTART_SECONDS = 5.0  # minimum time between two attempts to restart the watch
 DELETE_SECONDS = 15.0
-"""How long a launch waits for a failed pod to be deleted. It is never deleted by force: see ``GpuKubeSpawner.stop``."""
+"""How long a launch waits for the deletion of a failed pod. It never forces it; see ``GpuKubeSpawner.stop``."""
 LEFT_OVER_SECONDS = (CONFIRM_SECONDS, 30.0)
-"""Pauses before each look for a pod that a failed start has left. The API server may still accept a pending create."""
+"""Pauses before each of the checks whether a failed start has left a pod. The API server may create it late."""
 CLUSTER_ERRORS = (ApiException, ClientError, ConnectionError, asyncio.TimeoutError)
 
 PodManifest = Mapping[str, Any]
@@ -35,7 +37,7 @@ _BY_POD: weakref.WeakKeyDictionary[Any, tuple[float, dict[str, list[Mapping[str,
 
 
 class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyterhub and kubespawner are untyped
-    """The parts of KubeSpawner that a launch uses."""
+    """KubeSpawner with the methods that `Launch` uses to create, find and delete the server's pod."""
 
     gpu_limit_of_profile = 0.0
     """``start_timeout`` of the chosen profile, in seconds; 0 if the profile does not set it."""
@@ -45,13 +47,13 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
     _gpu_mended_at = float("-inf")
 
     async def gpu_plain_manifest(self) -> V1Pod:
-        """Return KubeSpawner's pod without the changes of an offer."""
+        """Return the manifest that KubeSpawner makes for this server, without the changes that an offer asks for."""
         pod: V1Pod = await super().get_pod_manifest()
         return pod
 
     @property
     def gpu_titles(self) -> Mapping[str, str]:
-        """The administrator's titles of the offers, as far as the service has reported them."""
+        """Offer -> the administrator's title, for the offers whose titles the service has sent to this hub so far."""
         return self._gpu_service.titles
 
     async def gpu_start_watch(self) -> None:
@@ -75,7 +77,10 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return self._gpu_token, launched
 
     def gpu_pod_of(self, token: str) -> tuple[PodManifest | None, bool]:
-        """Return the pod of a launch or None, and whether the watch works, so that None means that it is gone."""
+        """Return the pod of a launch, and whether KubeSpawner's watch works.
+
+        If the watch works, None means that the pod does not exist (yet or any more). If not, nothing is known of it.
+        """
         reflector = self.pod_reflector
         if reflector is None or not reflector.first_load_future.done() or self.gpu_watch_has_ended():
             return None, False
@@ -83,7 +88,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return (pod if pod is not None and token_of(pod) == token else None), True
 
     def gpu_pod_being_ended(self) -> PodManifest | None:
-        """Return the pod of this server that is being deleted, of any launch, or None."""
+        """Return the pod with this server's name if it is being deleted, whichever launch created it; else None."""
         reflector = self.pod_reflector
         pod: PodManifest | None = (
             reflector.pods.get(f"{self.namespace}/{self.pod_name}") if reflector is not None else None
@@ -98,9 +103,13 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
             self.log.warning("%s: its pod is not deleted yet: %r", self._log_name, error)
 
     async def gpu_delete_leftover_pod(self, token: str, *of: str) -> None:
-        """Delete the pod of a failed launch if KubeSpawner did not, because a lease ends only with its pod.
+        """Delete the pod of a failed launch if KubeSpawner has left it. Otherwise its lease would not end.
 
-        KubeSpawner's watch may be older than the pod, or the create may be accepted after it was cancelled.
+        KubeSpawner leaves a pod that its watch has not seen yet, or whose create was accepted after it was cancelled.
+
+        Args:
+            token: token of the launch; a pod of another launch is not touched.
+            of: name and namespace of the pod.
         """
         for pause in LEFT_OVER_SECONDS:
             await asyncio.sleep(pause)
@@ -129,7 +138,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return events
 
     async def gpu_silent_offers(self) -> tuple[OfferId, ...] | None:
-        """Return offers whose node does not answer; None if the service does not answer."""
+        """Return the offers that have devices on a node that does not answer; None if the service does not answer."""
         try:
             form = await self._gpu_service.form(self.user.name, self.name, self.gpu_groups, admin=False)
         except (ServiceAway, ServiceRefused):
@@ -137,7 +146,10 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return form.silent
 
     def gpu_report_made(self, start: Start) -> asyncio.Future[Any] | None:
-        """Report to the service that the pod exists. Returns the future of its answer."""
+        """Report to the service that the pod of this start exists, and return the future of the service's answer.
+
+        None if the start has no ticket (place in the line), because it runs without the service.
+        """
         return self._gpu_report_started(start, Started(start.attempt))
 
     def gpu_watch_has_ended(self) -> bool:
@@ -175,12 +187,12 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
 
 
 def token_of(pod: PodManifest) -> str:
-    """Return the token of the launch that created a pod; "" if it was created without us."""
+    """Return the token of the launch that created a pod; "" if another program created the pod."""
     return str((pod["metadata"].get("annotations") or {}).get(START_ANNOTATION) or "")
 
 
 def events_of(reflector: Any, uid: str, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
-    """Return the events of one pod by its uid, because an earlier pod of the same name has its own events (T20).
+    """Return the events of the pod with this uid. A name would not do: an earlier pod may have had the same.
 
     Args:
         fresh: read the events now. Otherwise they may be `EVENTS_SECONDS` old.
@@ -198,7 +210,7 @@ def events_of(reflector: Any, uid: str, *, fresh: bool = False) -> Sequence[Mapp
 
 
 def _has_ended(reflector: Any) -> bool:
-    """Whether a reflector's watch has ended or its first list failed, so that it will not change any more."""
+    """Whether a reflector will not be updated any more, because its watch has ended or its first list failed."""
     if reflector is None:
         return False
     if reflector.watch_task is None:
