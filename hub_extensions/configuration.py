@@ -1,7 +1,7 @@
 """``configure(c)``: add the GPU service, its roles, pages, spawner and limits to a hub's configuration.
 
-There is one function for each subject. Nothing that an administrator has set is overwritten; what was left alone is
-collected as a list of notes and printed.
+There is one function for each subject. Nothing that an administrator has set is overwritten. A function appends a note
+for the administrator for each setting that it would have changed, and the notes are printed.
 """
 
 from __future__ import annotations
@@ -70,9 +70,8 @@ SERVICE_SCOPES = (
     "admin:server_state",
     "read:hub",
 )
-"""Scopes of the service at the hub's API. `servers` starts and stops servers on JupyterHub 5 and 6; the narrower
-``start:servers`` does not exist on 5 (T13). `admin:server_state` shows the processes and pods of servers that were
-started before."""
+"""Scopes of the GPU service at the hub's API. `servers` starts and stops servers on JupyterHub 5 and 6; the narrower
+``start:servers`` does not exist on 5. `admin:server_state` shows pid or pod of each server that already runs."""
 
 SETTINGS_SCOPE = f"read:services!service={SERVICE_NAME}"
 """Additional scope of a service that the hub does not start: it reads its settings from the hub's API."""
@@ -83,8 +82,8 @@ DEFAULT_ROLE_SCOPES = {"user": ("self",), "server": ("users:activity!user", "acc
 
 SLOW_SPAWN_SECONDS = 1  # a start that takes longer shows the waiting page; one refused earlier shows its reason
 CONNECT_SECONDS = 2
-"""How long JupyterHub 6 waits at its start for a service that it does not start. JupyterHub's default is 30 s, and the
-service may be waiting for the hub."""
+"""How long a starting JupyterHub 6 waits for the GPU service if the hub does not start the service itself. JupyterHub's
+default of 30 s would only delay the hub, because the service may be waiting for the hub."""
 
 COMMAND = ["-m", "hub_extensions.hub_service"]
 """Arguments of the Python interpreter that start the service."""
@@ -101,11 +100,13 @@ _dry_run_notes: ContextVar[list[str] | None] = ContextVar("_dry_run_notes", defa
 
 
 class WrongSetting(TraitError, ValueError):
-    """A setting with which the hub does not start. JupyterHub prints the text of a TraitError without a traceback."""
+    """A setting is unknown or wrong, so the hub does not start. It is a TraitError too, because JupyterHub prints the
+    text of a TraitError without a traceback.
+    """
 
 
 class UnusableState(ValueError, TraitError):
-    """The state folder, or a file in it, cannot be used. JupyterHub prints the text without a traceback."""
+    """The state folder or a file in it cannot be used, so the hub does not start. For the bases see `WrongSetting`."""
 
 
 def apply(c: Any, *, import_spawner: bool = False) -> None:
@@ -157,7 +158,7 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
 
 @contextmanager
 def dry_run() -> Iterator[list[str]]:
-    """Within this context, `apply` writes no file and prints nothing. Its notes are appended to the list."""
+    """Within this context, `apply` writes no file and prints nothing. The notes are appended to the returned list."""
     notes: list[str] = []
     token = _dry_run_notes.set(notes)
     try:
@@ -173,7 +174,7 @@ def settings_of(config: Config) -> Settings:
 
 
 def service_environment(c: Any) -> MutableMapping[str, str]:
-    """Return the environment of the GPU service in a configuration that `apply` has changed. It may be modified.
+    """Return the environment variables of the GPU service in a configuration after `apply`. The caller may add some.
 
     Raises:
         LookupError: `apply` has not been called.
@@ -246,11 +247,10 @@ def build_settings(c: Any, sections: Sections) -> Settings:
 
 
 def _local_hub_api(c: Any, base_url: str) -> str:
-    """Return the hub's API for a process that the hub starts, by the loopback address if the hub listens on every
-    address.
+    """Return the loopback URL of the hub's API, for processes that the hub starts.
 
-    In a pod, network policies may block the other way, by the hub's own Service. Returns "" if JupyterHub sets the
-    address.
+    In a pod, network policies may block the hub's own Service, so the loopback address is safer. "" if the hub does not
+    listen on every address or uses internal TLS; then the address that JupyterHub gives the process is used.
     """
     bound = urlsplit(str(value_of(c, "JupyterHub", "hub_bind_url") or "").replace("//*", "//0.0.0.0"))
     everywhere = (bound.hostname or "") in EVERYWHERE
@@ -260,7 +260,10 @@ def _local_hub_api(c: Any, base_url: str) -> str:
 
 
 def _with_secrets(section: SectionT) -> SectionT:
-    """Add the values that only the environment has: in a chart they come from a Secret of the administrator."""
+    """Return the section with its unset secrets, such as passwords, filled in from environment variables.
+
+    In the chart, an administrator sets these variables from a Kubernetes Secret.
+    """
     names = BY_ENVIRONMENT.keys() & settings_in(type(section))
     try:
         found: dict[str, Any] = {
@@ -272,9 +275,10 @@ def _with_secrets(section: SectionT) -> SectionT:
 
 
 def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
-    """Return ``hub_secret`` and ``api_token``.
+    """Return the two secrets ``hub_secret`` and ``api_token`` for the settings of the service.
 
-    They are kept in the state folder, or derived from the token of a service that the hub does not start.
+    If the hub starts the service, they are kept in the state folder. Otherwise ``api_token`` is the token in the
+    administrator's entry for the service, and ``hub_secret`` is derived from it. In a dry run they may be "".
     """
     is_dry_run = _dry_run_notes.get() is not None
     entry = next((each for each in value_of(c, "JupyterHub", "services", []) if each.get("name") == SERVICE_NAME), None)
@@ -298,7 +302,10 @@ def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
 
 
 def _is_our_process(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry of ``c.JupyterHub.services`` with our name is for the process that `apply` adds."""
+    """Whether an existing entry ``gpu`` of ``c.JupyterHub.services`` is meant for the process that `apply` adds.
+
+    It is if its command is ours, or if it has neither command nor URL and so only brings settings such as a token.
+    """
     command = entry.get("command")
     if not command:
         return not entry.get("url")
@@ -312,8 +319,8 @@ def _add_service(c: Any, service: ServiceConfig, settings: Settings, notes: list
     """Add the GPU service to ``c.JupyterHub.services``.
 
     Args:
-        is_reachable: False if another program listens at the service's address; then the hub's proxy must not lead
-            browsers there.
+        is_reachable: False if another program listens at the service's address; then no URL is set, so that the hub's
+            proxy does not route browsers to that program.
     """
     if not service.connect_url and (guess := reached_at(service.host, service.port)[1]):
         notes.append(guess)
@@ -347,7 +354,10 @@ def _add_service(c: Any, service: ServiceConfig, settings: Settings, notes: list
 
 
 def _merged_service_apart(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Merge the entry of a service that the hub does not start. The settings in ``info`` are always ours."""
+    """Return the administrator's entry for a service that the hub does not start, completed with ours.
+
+    Its ``info`` gets our settings, which the service reads from the hub's API.
+    """
     if theirs.get("command"):
         notes.append(
             f"your service {SERVICE_NAME!r} has a command and c.GpuService.started_by_hub is False: the hub starts a "
@@ -376,7 +386,7 @@ def _merged_service(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list
 
 
 def _add_roles(c: Any, settings: Settings, notes: list[str]) -> None:
-    """Give users and servers access to the service, and the service its scopes."""
+    """Define the roles: users and servers may access the GPU service, and the service gets its scopes."""
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     by_name = {role.get("name"): role for role in roles}
     granted = ["user", "server"]
@@ -439,7 +449,7 @@ def _add_pages(c: Any, *, is_dry_run: bool) -> None:
 
 
 def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
-    """Choose our spawner if none is chosen, and set what it needs to know about the service."""
+    """Choose our spawner if none is chosen, and set its addresses and secret for the GPU service."""
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:
         installed = any(entry.name == "gpu-local" for entry in entry_points(group="jupyterhub.spawners"))
@@ -479,7 +489,10 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
 
 
 def _add_limits(c: Any, culling: CullPolicy, notes: list[str]) -> None:
-    """Lift JupyterHub's limits that would count servers in line, and note other programs that stop servers."""
+    """Lift JupyterHub's limits that would also count servers that wait in line.
+
+    Other programs that stop idle servers are reported as notes.
+    """
     limit = value_of(c, "JupyterHub", "concurrent_spawn_limit")
     if limit is None:
         c.JupyterHub.concurrent_spawn_limit = 0
@@ -508,5 +521,5 @@ def _add_limits(c: Any, culling: CullPolicy, notes: list[str]) -> None:
 
 
 def _spawners_with(c: Any, key: str) -> list[str]:
-    """Return the sections of spawners in which an administrator has set a key."""
+    """Return the names of the spawner sections, such as ``KubeSpawner``, in which an administrator has set a key."""
     return [name for name in sorted(c) if name.endswith("Spawner") and value_of(c, name, key)]

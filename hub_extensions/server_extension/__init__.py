@@ -1,6 +1,7 @@
-"""The Jupyter server extension: reads this server's GPU, asks the GPU service about this server, and updates the panel.
+"""The extension of Jupyter Server that runs in each user's server.
 
-Importing it opens no driver, starts no thread and sends no request.
+It reads this server's GPU, asks the GPU service about this server, and updates the GPU panel in JupyterLab. Importing
+it opens no driver, starts no thread and sends no request.
 """
 
 from __future__ import annotations
@@ -16,5 +17,5 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 
 
 def _jupyter_labextension_paths() -> list[dict[str, str]]:
-    """Return the location of the built panel in the package, for ``jupyter-builder develop``."""
+    """Return where the package has the built JupyterLab panel, for ``jupyter-builder develop``."""
     return [{"src": "../labextension", "dest": "jupyterhub-gpu"}]

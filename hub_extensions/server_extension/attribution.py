@@ -1,9 +1,8 @@
-"""Decides which of this server's own programs hold its GPU, and how much memory each holds.
+"""Decides which of this server's own programs hold memory of its GPU, and how much each holds.
 
-The driver's list of processes comes first; on the machine itself it is complete. If the driver hides processes (in a
-container), the programs that have opened the GPU's memory count. If those cannot be seen either, the only kernel
-that existed when the memory was taken counts. Otherwise it is not known, and a reason explains why. Other users of
-the device are never named.
+Three sources are tried in this order: the driver's list of processes, which is complete outside containers; the
+programs that have opened the GPU's memory device; and the age of the kernels, if only one kernel existed when the
+memory was allocated. If none of them gives an answer, a reason explains why. Other users of the device are never named.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ NOT_WHOSE = explain("holders-own-not-known")
 PROBABLY = explain("holders-probably")
 
 LITTLE_BYTES = 64 * 1024**2
-"""More than the driver itself uses on an idle device, and less than any program allocates at first."""
+"""A device with less memory in use counts as unused: the driver alone uses less, and any program at once more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A live process with this server's lease mark.
+    """A running process of this server, recognised by the lease mark in its environment.
 
     Attributes:
         name: the base name of its program.
-        session: path of the notebook it was started from, from its environment.
-        holds: it has opened the GPU's memory; `None` if we may not look.
+        session: path of the notebook from which it was started (``JPY_SESSION_NAME``); `None` if it has none.
+        holds: it has opened the GPU's memory; `None` if that was not checked or may not be read.
     """
 
     pid: int
@@ -51,7 +50,8 @@ class Kernel:
     Attributes:
         name: the file name of its notebook, or the kernel's name.
         path: the notebook's path below the root directory; "" without a notebook.
-        pid: `None` if the kernel runs elsewhere.
+        pid: `None` if the kernel runs on another machine.
+        idle_since: `None` while the kernel is busy.
         age_seconds: time since its start; `None` if not known.
     """
 
@@ -65,16 +65,17 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """The facts for the decision about one device.
+    """The facts from which `held` decides about one device.
 
     Attributes:
-        programs: this server's own.
-        shared: other servers may use the device.
-        several: this server has more than this device.
-        taken_seconds: how long ago the memory was allocated, as far as the readings show; `None` if that was not seen.
+        sample: what the driver reported about the device.
+        programs: the running processes of this server.
+        shared: other servers may use the device too.
+        several: this server has other devices besides this one.
+        taken_seconds: how long ago memory of the device was allocated; `None` if the sampler has not seen it happen.
         root: the directory to which notebook paths are relative.
-        sees_all: an empty list of the driver means that nobody uses the device. In a container it can be empty
-            because the processes lack a pid there.
+        sees_all: the driver's list of processes is complete, so an empty list means that nobody uses the device. In a
+            container the list can be empty because the processes have no pid there.
     """
 
     sample: DeviceSample
@@ -101,8 +102,9 @@ def held(facts: DeviceFacts) -> HeldMemory:
 
 
 def _as_listed(facts: DeviceFacts, listed: Sequence[int]) -> HeldMemory:
-    """Return the holders from the driver's list of processes, which is complete here. Our processes are those with
-    our mark.
+    """Return the holders from the driver's list of processes, which is complete here.
+
+    Only pids of `facts.programs` count; the others belong to other servers.
     """
     ours = {program.pid: program for program in facts.programs}
     mine = [ours[pid] for pid in listed if pid in ours]
@@ -127,7 +129,9 @@ def _as_opened(facts: DeviceFacts, opened: Sequence[Program]) -> HeldMemory:
 
 
 def _as_started(facts: DeviceFacts) -> HeldMemory:
-    """Attribute the memory by time alone, to the only kernel that existed when the memory was allocated."""
+    """Return as holder the only kernel that already existed when the memory was allocated, or a note if there are
+    several.
+    """
     taken = facts.taken_seconds
     if facts.shared or facts.several or taken is None:
         return HeldMemory(note=NOT_WHICH)
@@ -139,7 +143,11 @@ def _as_started(facts: DeviceFacts) -> HeldMemory:
 
 
 def _holders(facts: DeviceFacts, programs: Sequence[Program], amounts: Mapping[int, int]) -> tuple[Holder, ...]:
-    """Return one holder for each notebook or program with the memory of all its processes, the largest first."""
+    """Return one holder for each notebook or program, with the memory of all its processes; the largest first.
+
+    Args:
+        amounts: pid -> bytes. The memory of a holder is `None` if the amount of one of its processes is missing.
+    """
     family = {program.pid: program for program in facts.programs}
     found: dict[str, Holder] = {}
     memory: dict[str, int | None] = {}
@@ -158,8 +166,13 @@ def _holders(facts: DeviceFacts, programs: Sequence[Program], amounts: Mapping[i
 def _named(
     facts: DeviceFacts, program: Program, family: Mapping[int, Program], holding: set[int]
 ) -> tuple[str, Holder]:
-    """Return the holder of a program: the kernel it descends from, else the notebook in its environment, else the
-    program itself.
+    """Return to which holder a process belongs, with a key that is the same for all processes of that holder.
+
+    It is the kernel from which the process descends, else the notebook in its environment, else the program itself.
+
+    Args:
+        family: all processes of this server, by pid.
+        holding: pids of the processes that hold memory.
     """
     kernels = {kernel.pid: kernel for kernel in facts.kernels if kernel.pid is not None}
     oldest = program
@@ -179,7 +192,7 @@ def _named(
 
 
 def _line(program: Program, family: Mapping[int, Program]) -> list[Program]:
-    """Return the program and its ancestors within this server."""
+    """Return the process and its ancestors that belong to this server, the process first."""
     line, seen = [program], {program.pid}
     while line[-1].ppid in family and line[-1].ppid not in seen:
         line.append(family[line[-1].ppid])

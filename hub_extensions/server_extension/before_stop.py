@@ -1,8 +1,8 @@
-"""The steps of a server once its stop has begun: interrupt its cells, let its pages save, run the user's own hook.
+"""What a server does once its stop has begun: interrupt its cells, let its pages save, run the user's own hook.
 
-An interrupted cell can still save its state (``except KeyboardInterrupt``). Then the open pages save what it
-printed. Then ``gpu-before-stop`` in the user's Jupyter configuration folder runs, if it exists. The service waits
-for all of this, at most for ``c.GpuCulling.drain_seconds``.
+An interrupted cell can still save its state (``except KeyboardInterrupt``). Then the open pages save the notebooks with
+what the cell printed. Then the program ``gpu-before-stop`` in the user's Jupyter configuration folder, the hook, runs
+if it exists. The service waits for all three steps, at most for ``c.GpuCulling.drain_seconds``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HOOK = "gpu-before-stop"
 OUTPUT = "gpu-before-stop.log"
 MAX_OUTPUT_BYTES = 1_000_000
 INTERRUPT_SECONDS = 5.0
-"""Interrupted cells may go on for this long before the pages save, including the time to list and interrupt them."""
+"""The pages save at the latest after this time, although interrupted cells may still run."""
 ANSWER_SECONDS = 3.0  # reserved for the report to the service that everything is done
 PAGES_SECONDS = 10.0  # how long a page may take to save: the 8 s of ``save.ts`` and its report
 OTHER_PAGES_SECONDS = 3.0  # ``OTHER_PAGES`` of the service: time for the other pages after the first one has saved
@@ -37,15 +37,17 @@ log = logging.getLogger("hub_extensions.server_extension")
 
 
 class BeforeStop:
-    """Carries out one stop at a time; a stop that was withdrawn can be followed by another.
+    """Runs the steps before a stop, driven by the states that the service sends (`take`).
+
+    If the stop is withdrawn, the steps are cancelled, and a later stop begins with the first step again.
 
     Args:
         kernels: Jupyter Server's ``kernel_manager``.
-        hook: the user's program, which need not exist.
+        hook: path of the user's program; the file need not exist.
         has_pages: returns whether a page of this server is open.
 
     Attributes:
-        on_change: called when the service should receive a new report.
+        on_change: called when the service should receive a new report of this server.
     """
 
     def __init__(self, kernels: Any, hook: Path, *, has_pages: Callable[[], bool]) -> None:
@@ -64,7 +66,7 @@ class BeforeStop:
 
     @property
     def draining(self) -> bool:
-        """Return whether a step is still running."""
+        """Return whether a step before the stop is still running, so that the service should wait with the stop."""
         return self._task is not None and not self._task.done()
 
     @property
@@ -83,7 +85,10 @@ class BeforeStop:
         return self._has_hook
 
     def take(self, state: ServerState) -> ServerState:
-        """Return the state for this server's pages: they are asked to save only once the cells are interrupted."""
+        """Start or cancel the steps as the service's new state demands, and return the state for this server's pages.
+
+        The returned state asks the pages to save (`save`) only after the cells have been interrupted.
+        """
         if not state.save:
             self._give_up()
             if state.countdown is not None and (self._search is None or self._search.done()):
@@ -101,8 +106,9 @@ class BeforeStop:
         return replace(state, save=asks)
 
     async def _search_hook(self) -> None:
-        """Look for a hook, because an ordered stop begins earlier for it. This runs apart, as the home may be on a
-        disk that hangs.
+        """Check whether the user has a hook, because a stop then begins earlier to leave time for it.
+
+        The check runs in a thread, because the home directory may be on a disk that hangs.
         """
         found = await asyncio.to_thread(_problem_with, self._hook) == ""
         if found is not self._has_hook:
@@ -150,7 +156,7 @@ class BeforeStop:
         self.on_change()
 
     async def _interrupt(self) -> None:
-        """Interrupt running cells and wait for their end."""
+        """Interrupt the kernels that run a cell, and wait until these cells have ended."""
         busy = await self._busy()
         sent = await asyncio.gather(*map(self._interrupt_one, busy), return_exceptions=True)
         if failed := [each for each in sent if each is not None]:
@@ -175,11 +181,11 @@ class BeforeStop:
 async def run_hook(
     hook: Path, environ: Mapping[str, str], seconds: float, begins: Callable[[], None] = lambda: None
 ) -> None:
-    """Run the user's program and write its output to a file beside it. The program and its children are killed after
-    the time limit.
+    """Run the user's program and write its output to a file beside it.
 
     Args:
-        begins: called before the program is started.
+        seconds: the time limit, after which the program and its children are killed.
+        begins: called just before the program is started.
     """
     problem = await asyncio.to_thread(_problem_with, hook)  # a home can be on a disk that hangs
     if problem is None:
@@ -227,9 +233,7 @@ async def run_hook(
 
 
 def _problem_with(hook: Path) -> str | None:
-    """Return why this file is not accepted as the user's own program; "" if it is, `None` if the file does not
-    exist.
-    """
+    """Return why this file is not run as the user's hook; "" if it can be run, `None` if the file does not exist."""
     if not os.path.lexists(hook):
         return None
     try:
@@ -246,7 +250,7 @@ def _problem_with(hook: Path) -> str | None:
 
 
 async def _read(readable: int, into: bytearray) -> None:
-    """Keep the first part of the output, and read on, so that the program never blocks on its output."""
+    """Read a program's output to its end, so that the program never blocks, and keep only its first part in `into`."""
     stream = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(readable, "rb", 0)
@@ -259,7 +263,7 @@ async def _read(readable: int, into: bytearray) -> None:
 
 
 def _write(hook: Path, text: bytes) -> None:
-    """Write a new file of the user's own beside the hook, replacing an old one."""
+    """Write the output to a new file beside the hook, which replaces the file of an earlier run."""
     file = hook.with_name(OUTPUT)
     with suppress(OSError):
         file.unlink(missing_ok=True)

@@ -1,10 +1,10 @@
-"""Decides what the panels receive and when: everything at first, then numbers as they are read, the rest when it
-changes.
+"""Sends the state of this server's GPU to the open GPU panels in JupyterLab, each of which is a `Listener`.
 
-It combines the last state of sampler and service. The connections are one-way (see ``routes.py``), so that an open
-panel does not count as activity. At most one message to a listener is unsent; a listener that does not read is
-dropped. Each message is encoded once for all listeners. An error while building a message closes no connection,
-because a panel that reconnects would only meet it again.
+A panel receives everything when it connects, then the numbers of each new reading (measurement of the GPU), and the
+rest whenever it changes. The connections are one-way (see ``routes.py``), so that an open panel does not count as
+activity. At most one message to a listener is unsent; a listener that does not read is disconnected. Each message is
+encoded once for all listeners. An error while building a message closes no connection, because a panel that reconnects
+would only cause it again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QUIET_SECONDS = 10.0
 UNREAD_SECONDS = 30.0
 MAX_LISTENERS = 50
 JUMP = timedelta(seconds=1)
-"""The wall clock has jumped if it and the running clock differ by this much about a reading's age."""
+"""If wall clock and monotonic clock differ by this much about the age of a reading, the wall clock has jumped."""
 MOVED = 0.02  # a holder's memory counts as changed if it moves by more than this part
 LONG_AGO = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -40,14 +40,16 @@ class Listener(Protocol):
     """The connection of a panel.
 
     Attributes:
-        every_seconds: how often it wants numbers.
+        every_seconds: the interval at which the panel wants new numbers.
     """
 
     every_seconds: float
 
     def push(self, text: str) -> asyncio.Future[None] | None:
-        """Send a text; the future ends when the text has left this process. Returns `None` if the connection is
-        closed.
+        """Send a text.
+
+        Returns:
+            A future that is done when the text has left this process; `None` if the connection is closed.
         """
         ...
 
@@ -58,12 +60,16 @@ class Listener(Protocol):
 
 @dataclass
 class _Last:
-    """What a listener has received: the number of the snapshot, the number of the reading, and when.
+    """What a listener has received last. Times are of the monotonic clock.
 
     Attributes:
-        lines: whether the history shows this server's own memory, by device; `None` before the first history. When
-            that changes for a device, the history is sent again.
-        under_way: the message that was not delivered yet.
+        at: when the last message was sent.
+        change: number of the last snapshot (the state apart from its numbers) that was sent.
+        reading: number of the last reading whose numbers were sent.
+        numbers_at: when those numbers were sent.
+        lines: uuid of a device -> whether the history that was sent shows this server's own memory rather than the
+            device's; `None` before the first history. If that changes for a device, the history is sent again.
+        under_way: the last message, which may not be delivered yet; `None` before the first one.
     """
 
     at: float
@@ -113,11 +119,11 @@ class Broadcast:
         return bool(self._listeners)
 
     def use(self, link: ServiceLink) -> None:
-        """Set the link to the service."""
+        """Set the client of the GPU service, whose last state the panels show."""
         self._link = link
 
     def wake(self) -> None:
-        """Check for changes soon; may be called from any thread."""
+        """Look for changes to send as soon as possible; may be called from any thread."""
         loop = self._loop
         if loop is None or not self._listeners:
             return
@@ -127,14 +133,14 @@ class Broadcast:
             self._loop = None  # the server has ended
 
     def snapshot(self) -> Snapshot:
-        """Return the current state of sampler and service."""
+        """Return everything that a panel shows: the last reading of the GPU and the service's last state."""
         return self._snapshot(self._sampler.latest())
 
     def history(self) -> History:
         return History(PROTOCOL_VERSION, self._wall(), self._sampler.history())
 
     def join(self, listener: Listener) -> None:
-        """Add a panel and send it everything. Above the limit it is closed with a reason."""
+        """Add a panel and send it everything. If `MAX_LISTENERS` are connected, close the connection with a reason."""
         if len(self._listeners) >= MAX_LISTENERS:
             listener.drop(1013, "too many open panels")
             return
@@ -169,7 +175,7 @@ class Broadcast:
             self._guarded(self._tick)
 
     def _guarded(self, send: Callable[[], None]) -> None:
-        """Log an error of ours once per kind; the connections stay open, and the next change is another attempt."""
+        """Call `send` and log an error in it, once per type. The connections stay open for the next change."""
         try:
             send()
             self._fault = ""
@@ -208,7 +214,7 @@ class Broadcast:
                 last.reading, last.numbers_at = sampled.number, now
 
     def _send(self, listener: Listener, last: _Last, text: str, now: float) -> bool:
-        """Send a text; a listener whose connection is closed or broken is removed."""
+        """Send a text and return whether that was possible. Remove a listener whose connection is closed or broken."""
         try:
             future = listener.push(text)
         except Exception as error:
@@ -224,8 +230,10 @@ class Broadcast:
         return True
 
     def _takes(self, listener: Listener, last: _Last, now: float) -> bool:
-        """Return whether a listener can receive a message. If its last one is still unsent, it gets the newest
-        later, or is dropped.
+        """Return whether a listener can receive a message now.
+
+        It cannot while its last message is unsent; it then gets the newest state later. After too long a time without
+        reading, it is disconnected.
         """
         if last.under_way is None:
             return True
@@ -241,11 +249,11 @@ class Broadcast:
         return False
 
     def _due(self, listener: Listener, last: _Last, sampled: Sampled, now: float) -> bool:
-        """Return whether it is time for numbers; the sampler's readings come a little early or late."""
+        """Return whether a listener's interval is over, within half a sampling period, as readings are not on time."""
         return now - last.numbers_at >= listener.every_seconds - sampled.period_seconds / 2
 
     def _greeting(self, snapshot: Snapshot, sampled: Sampled, every_seconds: float) -> str:
-        """Return the first message; listeners that connect within the same second share one."""
+        """Return the first message for a new listener. Listeners that connect within one second get the same text."""
         key, now = (self._change, sampled.number, every_seconds), monotonic()
         if self._first is not None and self._first[0] == key and now - self._first[1] < 1.0:
             return self._first[2]
@@ -255,7 +263,7 @@ class Broadcast:
         return text
 
     def _noted(self, sampled: Sampled) -> Snapshot:
-        """Return the current snapshot, and count it as a change if it is one."""
+        """Return the current snapshot, and increase the change number if more than numbers differ from the last one."""
         snapshot = self._snapshot(sampled)
         if self._last is None or _differs(self._last, snapshot):
             self._last, self._change = snapshot, self._change + 1
@@ -282,12 +290,12 @@ class Broadcast:
 
 
 def _lines(snapshot: Snapshot) -> dict[str, bool]:
-    """Return for each device whether its history shows this server's own memory."""
+    """Return uuid of a device -> whether its history shows this server's own memory rather than the device's."""
     return {gpu.uuid: gpu.shared for gpu in snapshot.gpus}
 
 
 def _changed_kinds(before: dict[str, bool] | None, now: dict[str, bool]) -> bool:
-    """Return whether a device's line is of another kind than the one that was sent."""
+    """Return whether a device's history now shows the other kind of memory than the history that was sent."""
     return before is None or any(before.get(uuid, shared) != shared for uuid, shared in now.items())
 
 
@@ -297,7 +305,7 @@ def _numbers(gpu: GpuReading) -> Numbers:
 
 
 def _differs(before: Snapshot, after: Snapshot) -> bool:
-    """Return whether more than numbers changed."""
+    """Return whether two snapshots differ in more than the numbers, so that the whole snapshot has to be sent."""
     if _without_numbers(before) != _without_numbers(after):
         return True
     pairs = zip(before.gpus, after.gpus, strict=True)
@@ -305,8 +313,9 @@ def _differs(before: Snapshot, after: Snapshot) -> bool:
 
 
 def _without_numbers(snapshot: Snapshot) -> Snapshot:
-    """Remove the numbers before a comparison. Figures from elsewhere stay: they are sent with their age, and come
-    seldom.
+    """Return the snapshot without the numbers that each reading changes, for a comparison.
+
+    Figures that Prometheus or another source measured stay in it, because they change seldom.
     """
     gpus = tuple(_without_numbers_of(gpu) for gpu in snapshot.gpus)
     return replace(snapshot, at=LONG_AGO, gpus=gpus)

@@ -1,7 +1,7 @@
-"""Converts messages to JSON and back with the standard library only, because a user's server lacks pydantic.
+"""Converts messages (the dataclasses of ``core/messages``) to JSON and back.
 
-Unknown fields are skipped, as a newer service may send more. A missing or wrong field is a ``CodecError`` that names
-it.
+It needs the standard library only, because a user's server may lack pydantic. Unknown fields are skipped, because a
+newer service may send more. A missing or wrong field is a ``CodecError`` that names the field.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _value(hint: Any, data: Any, path: str) -> Any:
 
 
 def _fits(hint: Any, data: Any) -> bool:
-    """Return whether a parameter's value is of this type, text or number."""
+    """Return whether a value is of the type `hint`, which is ``str`` or a number; used for fields of either type."""
     return isinstance(data, str) if hint is str else isinstance(data, (int, float)) and not isinstance(data, bool)
 
 

@@ -1,6 +1,7 @@
-"""Events about the end of this server, for every page, seen or hidden, on Jupyter Server's own event stream.
+"""Events about the coming stop of this server, sent to all its pages on Jupyter Server's own event stream.
 
-JupyterLab keeps that stream (``api/events/subscribe``) open by itself, so a hidden page needs no connection of ours.
+JupyterLab keeps that stream (``api/events/subscribe``) open also while its page is hidden. So a hidden page learns of
+the stop without a connection of this extension.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ END_EVENT_SCHEMA = "https://jupyterhub-gpu.invalid/events/server-end/v1"
 SCHEMA_FILE = Path(__file__).parent / "event_schemas" / "server-end" / "v1.yaml"
 REPEAT_SECONDS = 60.0
 QUIET_SECONDS = 30.0
-"""After this silence the next check sends ``quiet``. Proxies close a stream that is silent for a minute (nginx:
-``proxy_read_timeout``, 60 s), and JupyterLab does not reopen it while its page is hidden. Checks come every 10 s,
-and 10 s later if neither the kernels nor the service answer.
+"""If no event was sent for this long, the next check sends the event ``quiet``, which only keeps the stream open.
+Proxies close a stream that is silent for a minute (nginx: ``proxy_read_timeout``, 60 s), and JupyterLab does not reopen
+it while its page is hidden. Checks come every 10 s, or every 20 s if neither the kernels nor the service answer.
 """
 
 
 class EndWatch:
-    """Compares successive states of the service and decides on events: the end comes near, moves, or is withdrawn.
+    """Compares successive states of the service and decides which events about the stop of this server are due.
 
-    Nothing is sent here; `clock` runs in seconds. A warning is repeated each minute, because a page may have missed
-    it; pages recognise a repeat by cause and time.
+    Events are due when the stop comes near, moves, or is withdrawn. A warning is repeated each minute, because a page
+    may have missed it; pages recognise a repeat by cause and time. `EndEvents` sends the events.
     """
 
     def __init__(self, repeat_seconds: float = REPEAT_SECONDS, quiet_seconds: float = QUIET_SECONDS) -> None:
@@ -44,10 +45,14 @@ class EndWatch:
         self._sent_at: float | None = None
 
     def due(self, state: ServerState, clock: float, wall: datetime | None = None) -> tuple[str, ...]:
-        """Return the events to send after an answer of the service: any of ``warn``, ``over``, ``save``.
+        """Return the events to send after an answer of the service.
+
+        ``warn`` announces the stop, ``over`` withdraws it, and ``save`` asks the pages to save the open notebooks.
 
         Args:
-            wall: the current time. A hidden page's own timers run late, so it gets an event at the last warning.
+            clock: the monotonic clock, in seconds.
+            wall: the current wall-clock time. With it, the last warning before the stop is also sent as an event,
+                because a hidden page's own timers run late. `None` leaves it out.
         """
         kinds = []
         before, last = self._warned, self._last
@@ -67,7 +72,7 @@ class EndWatch:
         return tuple(kinds)
 
     def quiet(self, clock: float) -> bool:
-        """Return whether ``quiet`` has to be sent after a silence, whether or not the service answers."""
+        """Return whether the event ``quiet`` has to be sent now, because no event was sent for `QUIET_SECONDS`."""
         first = self._sent_at is None
         if self._sent_at is None or clock - self._sent_at >= self._quiet_seconds:
             self._sent_at = clock
@@ -76,11 +81,11 @@ class EndWatch:
 
 
 class EndEvents:
-    """Sends the events of `EndWatch` on the stream.
+    """Sends the events that `EndWatch` decides on to the pages, by Jupyter Server's event stream.
 
     Args:
         emit: Jupyter Server's ``event_logger.emit``, called with `schema_id` and `data`.
-        clock: runs in seconds.
+        clock: returns the monotonic clock in seconds.
     """
 
     def __init__(
@@ -96,7 +101,7 @@ class EndEvents:
             self._send(kind, state.countdown, state.keep)
 
     def keep_alive(self) -> None:
-        """Send ``quiet`` after a silence; called after each request to the service, answered or not."""
+        """Send the event ``quiet`` if it is due. Called after each request to the service, answered or not."""
         if self._watch.quiet(self._clock()):
             self._send("quiet", None, None)
 
@@ -113,7 +118,7 @@ def is_followed() -> bool:
 
 
 def _is_last(state: ServerState, wall: datetime | None) -> bool:
-    """Return whether the time of the last warning has come."""
+    """Return whether the time of the last warning before the stop has come."""
     last = state.countdown.last_warning if state.countdown is not None else None
     return last is not None and wall is not None and wall >= last
 

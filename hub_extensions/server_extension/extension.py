@@ -1,4 +1,4 @@
-"""The server extension: connects sampler, service link and routes with a Jupyter server.
+"""The class of the server extension: connects sampler, client of the GPU service, and routes with a Jupyter server.
 
 Its one setting is whether Prometheus can read the GPU. What a server may use and when it is stopped is set in the hub.
 """
@@ -83,7 +83,10 @@ class GpuExtension(ExtensionApp):
     _refreshing: asyncio.Task[None] | None = None
 
     def initialize_handlers(self) -> None:
-        """Create the parts from the environment; nothing is opened or requested before the server's event loop runs."""
+        """Create all parts, as the environment variables of this server demand, and add the routes.
+
+        Nothing is opened or requested before the server's event loop runs.
+        """
         # our own loggers use the format and level of the server
         logging.getLogger(PACKAGE).parent = self.log
         hide_login_secrets()  # a login returns to a page of this server, with its code in the address
@@ -161,7 +164,11 @@ class GpuExtension(ExtensionApp):
             self._sampler.stop()
 
     async def _report(self, since: float) -> Report:
-        """Return this server's report: whether somebody has opened it, and how many kernels are busy."""
+        """Return this server's report to the service, by which the service decides whether the server is idle.
+
+        Args:
+            since: time of the last delivered report on the monotonic clock; GPU use is reported from then on.
+        """
         assert self.serverapp is not None
         settings = self.serverapp.web_app.settings
         states = await self._kernel_states()
@@ -193,7 +200,7 @@ class GpuExtension(ExtensionApp):
 
 
 async def _refresh_kernels(kernels: KernelReader, live: Broadcast) -> None:
-    """Refresh the list of kernels while the server runs, more often while a panel is open."""
+    """Refresh the list of kernels until cancelled, more often while a panel is open."""
     while True:
         await kernels.refresh()
         await asyncio.sleep(KERNELS_WATCHED_SECONDS if live.watched else KERNELS_SECONDS)

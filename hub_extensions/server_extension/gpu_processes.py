@@ -1,7 +1,7 @@
-"""Collects this server's processes and kernels for ``attribution.py``.
+"""Collects this server's processes and kernels, from which ``attribution.py`` decides who holds the GPU's memory.
 
-`KernelReader` asks Jupyter Server in its event loop. `GpuProcesses` reads /proc in the sampler's thread: the pids
-that the driver lists each time, and all processes every 10 s at most.
+`KernelReader` asks Jupyter Server in its event loop. `GpuProcesses` reads /proc in the sampler's thread: in each call
+the pids that the driver lists, and every 10 s at most all processes.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Known:
-    """A kernel and its start on the running clock."""
+    """A kernel, and when it started on the monotonic clock; `None` if not known."""
 
     kernel: Kernel
     began: float | None
 
 
 class KernelReader:
-    """This server's kernels with their notebooks. `refresh` asks Jupyter Server; `kernels` returns the last answer,
-    from any thread.
+    """Reads this server's kernels with their notebooks.
+
+    `refresh` asks Jupyter Server in its event loop. `kernels` returns the last answer and may be called in any thread.
     """
 
     def __init__(self, session_manager: Any, kernel_manager: Any) -> None:
@@ -57,7 +58,9 @@ class KernelReader:
         )
 
     async def refresh(self) -> None:
-        """Ask Jupyter Server. If a site's own manager cannot be asked, no kernel is known."""
+        """Ask Jupyter Server for its kernels and sessions. After an error, such as of a site's own kernel manager, no
+        kernel is known.
+        """
         try:
             models = await _awaited(self._sessions.list_sessions())
             listed = await _awaited(self._kernels.list_kernels())
@@ -82,19 +85,22 @@ class KernelReader:
         return _Known(kernel, self._began(kernel_id, pid))
 
     def _began(self, kernel_id: str, pid: int | None) -> float:
-        """Return when the process started, or when it was first seen, which is later."""
+        """Return when a kernel started, on the monotonic clock; without a local process, when it was first seen."""
         first = self._first_seen.setdefault(kernel_id, monotonic())
         started = None if pid is None else procfs.start_time(pid)
         return first if started is None else monotonic() - procfs.age_seconds(started)
 
 
 class GpuProcesses:
-    """Finds the holders of each device's memory; the sampler calls it after each reading.
+    """Finds which notebooks and programs of this server hold each device's memory; called after each reading.
 
     Args:
-        lease: this server's lease mark; only processes that carry it belong to this server.
+        lease: id of this server's lease. Processes of this server have it in their environment.
         root: the directory to which notebook paths are relative.
-        sees_all: as in ``attribution.DeviceFacts``; `None` to find out from this process.
+        kernels: returns the kernels of this server.
+        scan_seconds: minimum time between two scans of all processes.
+        sees_all: whether the driver's list of processes is complete (see ``attribution.DeviceFacts``); `None` to find
+            that out from this process.
     """
 
     def __init__(
@@ -117,11 +123,12 @@ class GpuProcesses:
         self._memory = _Memory()
 
     def refresh(self, reading: InventoryReading, shared: Mapping[str, bool], clock: float) -> Mapping[str, HeldMemory]:
-        """Return the holders of each device.
+        """Return uuid of a device -> which programs of this server hold its memory.
 
         Args:
-            shared: has this server's own devices as keys.
-            clock: in seconds.
+            reading: what the driver has just reported.
+            shared: uuid of each of this server's devices -> whether other servers may use it.
+            clock: the monotonic clock in seconds.
         """
         mine = {uuid: sample for uuid, sample in reading.samples.items() if uuid in shared}
         for uuid, sample in mine.items():
@@ -150,8 +157,10 @@ class GpuProcesses:
         }
 
     def _scan(self, clock: float, hidden: bool) -> None:
-        """Read all of this server's processes. Whether they hold the GPU is checked only if the driver hides the
-        holders.
+        """Find all processes of this server in /proc.
+
+        Args:
+            hidden: the driver does not show who uses the GPU, so it is checked here which processes have opened it.
         """
         self._scanned_at = clock
         self._described = {}
@@ -165,7 +174,10 @@ class GpuProcesses:
             self._programs[(process.pid, process.started)] = _program(process, holds)
 
     def _refresh_process(self, pid: int, programs: dict[int, Program]) -> None:
-        """Check whether a process that the driver lists is ours; its pid may have been reused since the scan."""
+        """Add a process that the driver lists to `programs` if it belongs to this server, or remove its stale entry.
+
+        The pid may be of another process than at the last scan.
+        """
         started = procfs.start_time(pid)
         if started is None:
             programs.pop(pid, None)
@@ -180,7 +192,10 @@ class GpuProcesses:
 
 
 class _Memory:
-    """When each device's memory was allocated: when it rose above the lowest value seen by more than a driver uses."""
+    """Remembers when a program allocated memory on each device.
+
+    That is the time at which the memory in use rose by more than `LITTLE_BYTES` above the lowest value seen.
+    """
 
     def __init__(self) -> None:
         self._least: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""The last ten minutes of each device, in memory, so that a panel can draw them at once.
+"""The use of each device in the last ten minutes, kept in memory, so that a panel can draw its curves at once.
 
-Points carry the running clock, so a jump of the wall clock does not move them. Each point has the memory of the
-device and that of this server; a whole line shows one of the two, because it may only become known later whether the
-device is shared. The sampler's thread writes, the server's loop reads.
+A point (one measurement) has its time on the monotonic clock, so a jump of the wall clock does not move it. It has the
+memory in use on the whole device and by this server alone, because it may only become known later whether other servers
+share the device; a curve shows one of the two. The sampler's thread writes, and the server's event loop reads.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ MAX_POINTS = 900  # limit for memory use at any pace; ten minutes at one second 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One reading; `None` values were not known and leave a gap in the line.
+    """One measurement of a device. A value is `None` if it was not known, which leaves a gap in the curve.
 
     Attributes:
-        at: on the running clock.
-        handed: the use was received from the service and not measured here.
+        at: its time on the monotonic clock.
+        used_percent: how much of the time the GPU computed.
+        memory_bytes: memory in use on the whole device.
+        own_memory_bytes: memory in use by this server's programs.
+        handed: `used_percent` was received from the service (which has it from Prometheus) and not measured here.
     """
 
     at: float
@@ -34,7 +37,12 @@ class Point:
 
 
 class Ring:
-    """The points of this server's devices: those known at the start, and others that are found later."""
+    """A bounded history for each of this server's devices, with the points of the last `span_seconds`.
+
+    Args:
+        uuids: the devices known at the start; `add` accepts further ones.
+        span_seconds: older points are discarded.
+    """
 
     def __init__(self, uuids: tuple[str, ...], span_seconds: float = SPAN_SECONDS) -> None:
         self._span_seconds = span_seconds
@@ -46,8 +54,8 @@ class Ring:
         """Add a point to a device.
 
         Args:
-            shared: whether the device's line shows this server's own memory from now on (True, the default until
-                known) or the device's (False); `None` leaves it unchanged.
+            shared: other servers may use the device. Then its whole curve shows this server's own memory, otherwise
+                the device's. `None` leaves that unchanged; until it is known, a device counts as shared.
         """
         with self._lock:
             if uuid not in self._points:  # it was found only now
@@ -61,7 +69,7 @@ class Ring:
                 points.popleft()
 
     def gap(self, at: float) -> None:
-        """Record that nothing was known at this time. One point at each end of a gap is enough."""
+        """Record for all devices that nothing was known at this time. Only the two ends of a long gap are kept."""
         with self._lock:
             for points in self._points.values():
                 if len(points) > 1 and _is_gap(points[-1]) and _is_gap(points[-2]):
@@ -70,10 +78,10 @@ class Ring:
                     points.append(Point(at, None, None))
 
     def series(self, now: float, *, silent: bool = False) -> tuple[Series, ...]:
-        """Return all points, oldest first, with their ages at `now`.
+        """Return the curves of all devices, each with the age of its points at `now`, oldest first.
 
         Args:
-            silent: nothing is known at `now`, so the line ends with a gap.
+            silent: nothing is known at `now`, so each curve ends with a gap.
         """
         with self._lock:
             kept = {uuid: tuple(points) for uuid, points in self._points.items()}

@@ -1,6 +1,6 @@
 """GPU metrics on Jupyter Server's ``/metrics``, if an administrator enables them.
 
-They come from the sampler's last reading, so a scrape causes no further one. Unknown values are absent, never 0.
+They come from the sampler's last measurement, so a scrape does not read the GPU. Unknown values are absent, never 0.
 ``ServerApp.authenticate_prometheus`` decides who may read them.
 """
 
@@ -46,11 +46,11 @@ def _ratio(percent: float | None) -> float | None:
 
 
 class GpuCollector(Collector):
-    """Converts the sampler's last reading to metrics when it is scraped.
+    """Prometheus collector that converts the sampler's last measurement to metrics when ``/metrics`` is scraped.
 
     Args:
-        latest: returns the sampler's last reading.
-        clock: the clock of the readings' times.
+        latest: returns the sampler's last measurement.
+        clock: returns the monotonic clock, by which the age of the measurement is judged.
     """
 
     def __init__(self, latest: Callable[[], Sampled], clock: Callable[[], float] = monotonic) -> None:

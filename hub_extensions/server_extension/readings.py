@@ -1,4 +1,8 @@
-"""Converts a device's sample into the reading for the panel: memory limit, figures from elsewhere, reasons."""
+"""Converts what the driver reports about a device (the sample) into what the panel shows of it (the reading).
+
+It adds the memory limit of this server, figures that were measured elsewhere, such as by Prometheus, and the reasons
+for missing values.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ FRESH_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HeldMemory:
-    """The memory of the device that this server's own programs hold; as in ``messages.GpuReading``."""
+    """The memory of a device that this server's own programs hold; the fields are as in ``messages.GpuReading``."""
 
     own_memory_bytes: int | None = None
     holders: tuple[Holder, ...] | None = None
@@ -32,13 +36,14 @@ class HeldMemory:
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """What this server may use of its devices, as far as it is known.
+    """The sources from which it is known what this server may use of its devices.
 
     Attributes:
-        uuids: its devices, in their order.
-        environ: the environment with HAMi's limits and a pod's mechanism.
-        asked: a service can be asked about the lease; without one no device is shared by agreement.
-        state: the service's last state; `None` before the first one, or if it does not know this server.
+        uuids: this server's devices, in the order in which CUDA numbers them.
+        environ: the server's environment variables, with HAMi's limits and, in a pod, how the pod got its GPU.
+        asked: there is a GPU service that knows the lease. Without a service, no device is shared by agreement.
+        state: the service's last state of this server; `None` before the first one, or if the service does not know
+            this server.
     """
 
     uuids: tuple[str, ...]
@@ -49,7 +54,7 @@ class Entitlement:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """The limit for one device; the fields are as in ``messages.GpuReading``."""
+    """How much memory of one device this server may use; the fields are as in ``messages.GpuReading``."""
 
     shared: bool
     limit_bytes: int | None = None
@@ -58,7 +63,7 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True)
 class ExternalUse:
-    """Use that was measured elsewhere.
+    """GPU use that was not measured by this server: Prometheus has it from DCGM, and the service passes it on.
 
     Attributes:
         fresh: False if no new figures have come for too long.
@@ -69,24 +74,25 @@ class ExternalUse:
 
 
 class FiguresWatch:
-    """Tracks the age of figures by the running clock. Their own time is from another machine and is used only for the
-    first age.
+    """Tracks how old the figures of `ExternalUse` are. Not thread-safe.
 
-    Used by one thread.
+    The figures have a time of another machine's clock. It only gives their age on arrival; from then on the age is
+    counted by the monotonic clock.
     """
 
     def __init__(self) -> None:
         self._seen: tuple[Figures, float, float] | None = None
 
     def judge(self, figures: Figures | None, now: datetime, clock: float) -> ExternalUse | None:
-        """Return the last figures and whether they are fresh; `None` if there never were any, so that nothing measures
-        elsewhere.
-
-        The service omits figures that are old.
+        """Return the last figures and whether they are fresh.
 
         Args:
+            figures: the figures of the service's last state; `None` if it has none, or only outdated ones.
             now: wall-clock time.
-            clock: the running clock in seconds.
+            clock: the monotonic clock in seconds.
+
+        Returns:
+            `None` if no figures ever came, because nothing but this server measures the device.
         """
         if figures is not None and (self._seen is None or self._seen[0].at != figures.at):
             self._seen = (figures, clock, max(0.0, (now - figures.at).total_seconds()))
@@ -105,10 +111,14 @@ def reading_of(
     limit: MemoryLimit,
     outside: ExternalUse | None = None,
 ) -> GpuReading:
-    """Return the reading of one device for the panel.
+    """Return what the panel shows of one device.
 
     Args:
-        at: the time of the reading without a sample.
+        sample: what the driver reported about the device; `None` if it reported nothing.
+        at: the time of the reading if there is no sample.
+        held: memory that this server's programs hold; `None` if that was not examined.
+        limit: how much memory this server may use.
+        outside: use that was measured elsewhere; `None` if there is none.
     """
     held = held or HeldMemory()
     reading = GpuReading(
@@ -169,11 +179,11 @@ _MOST_WITHOUT_TOTAL = 1 << 40  # no card has a tebibyte; a larger limit is ignor
 
 
 def memory_limit_of(device: Device, right: Entitlement) -> MemoryLimit:
-    """Return the limit for one of this server's devices. In doubt it counts as shared, so that nobody sees a
-    neighbour's memory as their own.
+    """Return the memory limit for one of this server's devices.
 
-    HAMi's limit is enforced on CUDA programs, so it takes precedence over a share by agreement. HAMi sets it if a
-    device is divided, whatever the lease contains.
+    If it is not known whether other servers use the device, it counts as shared, so that a neighbour's memory is never
+    shown as this server's own. A limit of HAMi takes precedence over a share by agreement, because HAMi enforces it on
+    CUDA programs. HAMi sets it on every device that it divides, whatever the lease contains.
     """
     hami = _hami_limit(device, right)
     if hami is not None:
@@ -195,8 +205,11 @@ def memory_limit_of(device: Device, right: Entitlement) -> MemoryLimit:
 
 
 def _memory_limit_in_pod(device: Device, right: Entitlement, mechanism: str) -> MemoryLimit:
-    """Return the limit on a cluster, where the service knows no device, only the mechanism. An unknown mechanism
-    counts as shared.
+    """Return the memory limit in a pod, where the service does not know the device.
+
+    Args:
+        mechanism: how the pod got its GPU, such as by a device plugin or by HAMi. With an unknown mechanism, the device
+            counts as shared.
     """
     if mechanism in _ALONE:
         return MemoryLimit(False)
@@ -212,8 +225,9 @@ _ALONE = frozenset(mechanism.value for mechanism in ALONE)
 
 
 def _hami_limit(device: Device, right: Entitlement) -> int | None:
-    """Return ``CUDA_DEVICE_MEMORY_LIMIT_<index>``, or the one without a number. Values above the device's size,
-    which occur, are reduced to it.
+    """Return HAMi's limit in bytes: ``CUDA_DEVICE_MEMORY_LIMIT_<index>``, or the variable without an index.
+
+    `None` if neither is set. HAMi sometimes sets more than the device has; that is reduced to the device's size.
     """
     index = right.uuids.index(device.uuid) if device.uuid in right.uuids else 0
     name = "CUDA_DEVICE_MEMORY_LIMIT"

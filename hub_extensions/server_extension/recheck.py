@@ -36,10 +36,10 @@ TRIES_AFTER_SECONDS = (0.0, 0.5, 2.0)
 
 
 class Recheck:
-    """Asks the hub again, one round at a time.
+    """Asks the hub again whether the users of open connections may still use this server, one round at a time.
 
     Args:
-        hub_auth: returns JupyterHub's client in this server; `None` without a hub.
+        hub_auth: returns JupyterHub's `HubAuth` of this server; `None` without a hub.
     """
 
     def __init__(self, hub_auth: Callable[[], Any]) -> None:
@@ -47,7 +47,11 @@ class Recheck:
         self._lock = asyncio.Lock()
 
     async def run(self) -> int:
-        """Check all open WebSockets and return how many were closed."""
+        """Forget the hub's cached answers, check the token of each open WebSocket, and close those that it refuses.
+
+        Returns:
+            The number of WebSockets that were closed.
+        """
         async with self._lock:
             hub_auth = self._hub_auth()
             if hub_auth is None:
@@ -85,7 +89,7 @@ async def _is_refused(hub_auth: Any, token: str) -> bool:
 
 
 def open_websockets() -> list[WebSocketHandler]:
-    """Return every open WebSocket of this process that was opened after `note_websockets`."""
+    """Return every open WebSocket of this process. It must have been opened after the call of `note_websockets`."""
     return [each for each in _noted if each.ws_connection is not None]
 
 
@@ -93,7 +97,10 @@ _noted: WeakSet[WebSocketHandler] = WeakSet()
 
 
 def note_websockets() -> None:
-    """Start to note each WebSocket that opens in this process; a second call changes nothing."""
+    """Wrap Tornado's handler so that each WebSocket that opens from now on is in the list of `open_websockets`.
+
+    A second call has no effect.
+    """
     opens = WebSocketHandler.get
     if getattr(opens, "notes_websockets", False):
         return
@@ -108,7 +115,10 @@ def note_websockets() -> None:
 
 
 class RecheckHandler(PanelHandler):
-    """The route. The hub authenticates with a signature by the server's own token or key, and sends neither."""
+    """POST gpu/sign-on/recheck, which only the hub may call.
+
+    The hub signs the request with this server's own token or key, and sends neither of them.
+    """
 
     def initialize(self, recheck: Recheck) -> None:
         self._recheck = recheck

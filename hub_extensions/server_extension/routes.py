@@ -1,7 +1,7 @@
-"""The routes of the panel. Each one requires a login, and none counts as activity.
+"""The routes of the GPU panel in JupyterLab. Each one requires a login, and none counts as activity of the user.
 
-The WebSocket only sends. It neither pings nor takes messages, because a proxy counts every byte from the browser
-as use of the server, also a pong. Every change is a POST with XSRF protection.
+The WebSocket only sends. It neither pings nor accepts messages, because JupyterHub's proxy counts every byte from the
+browser, even a pong, as activity. Every change is a POST with XSRF protection.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class HistoryHandler(PanelHandler):
 
 
 class LinkHandler(PanelHandler):
-    """A route that passes a user's request on to the service."""
+    """Base class of the routes that pass a user's request on to the GPU service."""
 
     def initialize(self, link: ServiceLink) -> None:
         self._link = link
 
     async def pass_on(self, wanted: Awaitable[ServerState]) -> None:
-        """Answer with the service's answer, or with its refusal."""
+        """Send the service's answer, or its refusal, to the browser."""
         try:
             state = await wanted
         except RequestRefused as refused:
@@ -193,7 +193,7 @@ class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignor
         self.close(code, reason)
 
     def _bound_what_waits(self) -> None:
-        """Notice a browser that vanished within a minute, and limit the unsent data that the system buffers for it."""
+        """Set socket options: a vanished browser is noticed within a minute, and little unsent data is buffered."""
         stream = None if self.ws_connection is None else getattr(self.ws_connection, "stream", None)
         connection = getattr(stream, "socket", None)
         if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
@@ -204,7 +204,7 @@ class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignor
 
 
 def seconds_in(text: str) -> float:
-    """Return the period that a page asks for within the allowed range; the shortest if the text is not a number."""
+    """Parse the interval that a page asks for, limited to the allowed range; the shortest if it is not a number."""
     try:
         seconds = float(text)
     except ValueError:
@@ -215,7 +215,7 @@ def seconds_in(text: str) -> float:
 
 
 def _heard(future: asyncio.Future[None]) -> None:
-    """Ignore the failure of a message to a panel that went away meanwhile."""
+    """Retrieve a future's exception, so that asyncio does not log a message to a panel that went away meanwhile."""
     if not future.cancelled():
         future.exception()
 
@@ -224,8 +224,8 @@ class GpuHandler(NamedTuple):
     """A route below the server's base URL.
 
     Attributes:
-        part: the name of the object that the handler works with.
-        gives: the type of the answer, for the reference page.
+        part: the argument of the handler's `initialize`: ``live`` (the `Broadcast`) or ``link`` (the `ServiceLink`).
+        gives: the name of the answer's type, for the reference page; "" if the answer has no body.
     """
 
     path: str
@@ -246,6 +246,6 @@ ROUTES = (
 
 
 def handlers(live: Broadcast, link: ServiceLink) -> list[tuple[str, type[JupyterHandler], dict[str, Any]]]:
-    """Return the routes for the server's base URL."""
+    """Return `ROUTES` in the form that Jupyter Server registers, with the objects that the handlers work with."""
     parts: dict[str, Any] = {"live": live, "link": link}
     return [(route.path, route.handler, {route.part: parts[route.part]}) for route in ROUTES]

@@ -1,8 +1,8 @@
 """A thread that reads this server's GPU: each second while a panel is open, else every 10 s, and never without a GPU.
 
-NVML blocks and can hang, so only this thread calls it. A call that hangs is reported, and delays neither the server
-nor its shutdown (the thread is a daemon). A slow call lengthens the period: readings never overlap, and the driver
-is idle at least half of the time.
+The driver's library NVML blocks and can hang, so only this thread calls it. A call that hangs is reported, and delays
+neither the server nor its shutdown (the thread is a daemon). A slow call lengthens the period: readings (measurements)
+never overlap, and the driver is idle at least half of the time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hub_extensions.server_extension.readings import (
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0  # limits for the period that a listener may ask for
 UNWATCHED_SECONDS = 10.0
 HUNG_AFTER_SECONDS = 5.0
-"""A call of the driver that takes longer counts as "not answering"; ordinary calls take milliseconds."""
+"""If a call of the driver takes longer, the panel shows that the driver does not answer. It usually takes a few ms."""
 
 NOT_UNDER_A_HUB = explain("no-hub")
 NO_GPU = explain("no-gpu")
@@ -49,22 +49,24 @@ class Reader(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the driver."""
+        """Close the connection to the driver."""
         ...
 
 
 HolderRefresh = Callable[[InventoryReading, Mapping[str, bool], float], Mapping[str, HeldMemory]]
-"""Returns the holders of each device's memory, from the reading, which devices are shared, and the running clock."""
+"""A function that finds which programs hold each device's memory, such as `GpuProcesses.refresh`. Its arguments are the
+reading, uuid -> whether other servers may use the device, and the monotonic clock."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """The last reading; `state` and `reason` are as in ``messages.Snapshot``.
+    """The last reading (measurement of all devices of this server), and whether the driver answers.
 
     Attributes:
+        state, reason: as in ``messages.Snapshot``: whether values can be read now, and if not, why.
         gpus: the last known values, however old.
-        read_at: the time of the reading on the running clock; `None` before the first one.
-        number: counts the successful readings.
+        read_at: when they were read, on the monotonic clock; `None` before the first reading.
+        number: how many readings have succeeded so far, by which a new one is recognised.
         period_seconds: the current interval between readings.
     """
 
@@ -78,7 +80,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Paces:
-    """The constants above, in seconds; shorter in tests."""
+    """The sampler's intervals and time limit in seconds (see the constants above). Tests use shorter ones."""
 
     shortest: float = SHORTEST_SECONDS
     unwatched: float = UNWATCHED_SECONDS
@@ -86,10 +88,11 @@ class Paces:
 
 
 def leased_uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the devices this server was given, from its environment; empty for CPU only (``void``) and outside a hub.
+    """Return the uuids of this server's devices from its environment variables.
 
-    In a pod the hub names no devices; there a device plugin or KAI may have named them for the container runtime. A
-    place on a shared device has the device's name with a number (``GPU-…::0``), which is removed.
+    Empty for CPU only (``void``) and outside a hub. In a pod the hub names no devices, but a device plugin or KAI may
+    have set the same variables for the container runtime. For a part of a shared device, a number may follow the uuid
+    (``GPU-…::0``), which is removed.
     """
     if LEASE_MARK not in environ:
         return ()
@@ -102,21 +105,24 @@ def leased_uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def in_pod(environ: Mapping[str, str]) -> bool:
-    """Return whether this is a pod with a lease. If nothing names its devices (CDI, DRA), all devices visible in it
-    are its own.
+    """Return whether this server is a pod with a lease.
+
+    If no variable names its devices (with CDI or DRA), all devices that are visible in the pod belong to this server.
     """
     return bool(environ.get(LEASE_MARK)) and bool(environ.get(POD_MARK))
 
 
 class Sampler:
-    """Reads the leased devices in one thread; all others only use the last reading.
+    """Reads this server's devices periodically in a thread of its own. Other threads only get the last reading.
 
     Args:
         open_reader: creates the reader; called in the thread, at the first use.
-        uuids: the leased devices. Without one nothing is opened, no thread is started, and `no_gpu` is shown.
-        finds: no device is named; this server's devices are those that the reader finds.
-        environ: the environment with HAMi's limits.
-        wall: wall-clock time for display; everything else uses the running clock.
+        uuids: the leased devices. If there are none and `finds` is False, no thread is started.
+        finds: no variable names the devices; all devices that the reader finds belong to this server.
+        no_gpu: what the panel shows if this server has no GPU.
+        environ: environment variables with HAMi's memory limits; `None` for those of this process.
+        paces: shorter intervals for tests; `None` for the normal ones.
+        wall: returns the wall-clock time, which is only displayed; intervals are measured by the monotonic clock.
     """
 
     def __init__(
@@ -162,8 +168,8 @@ class Sampler:
         """Connect other parts, before `start`. All three are called in the sampler's thread.
 
         Args:
-            server: returns the service's last state; not set without a service.
-            holding: finds the holders of memory.
+            server: returns the service's last state; `None` without a service.
+            holding: finds which programs hold each device's memory.
             after_reading: called after each reading.
         """
         self._server = server or self._server
@@ -194,7 +200,10 @@ class Sampler:
             self._wanted.pop(listener, None)
 
     def latest(self) -> Sampled:
-        """Return the last reading, or the state that the driver has not answered since; never waits for the driver."""
+        """Return the last reading. While a call of the driver hangs, its state is that the driver does not answer.
+
+        This never waits for the driver.
+        """
         call = self._hung()
         sampled = replace(self._sampled, period_seconds=self._pace())
         if call is None:
@@ -204,11 +213,14 @@ class Sampler:
         return silent
 
     def history(self) -> tuple[Series, ...]:
-        """Return the last ten minutes, as ages before now; empty without a GPU."""
+        """Return the curves of the last ten minutes, with the age of each point; empty without a GPU."""
         return self._ring.series(monotonic(), silent=self._hung() is not None)
 
     def highest_since(self, clock: float) -> float | None:
-        """Return the highest use measured here after this time of the running clock; `None` if not known."""
+        """Return the highest use that this server has measured since a time of the monotonic clock, in percent.
+
+        `None` if nothing was measured. The report to the service contains it.
+        """
         return self._ring.highest(clock)
 
     def _hung(self) -> _Call | None:
@@ -216,8 +228,8 @@ class Sampler:
         return call if call is not None and self._is_hung(call) else None
 
     def _is_hung(self, call: _Call) -> bool:
-        """Return whether the call takes much longer than the previous one; a driver that is always slow does not
-        hang.
+        """Return whether a call takes so long that it counts as hanging. With a driver that is always slow, a call must
+        take much longer than the previous one.
         """
         return monotonic() - call.started >= max(self._paces.hung_after, 3 * self._took)
 
@@ -225,8 +237,9 @@ class Sampler:
         return min((self._paces.unwatched, *self._wanted.values()))
 
     def _pace(self) -> float:
-        """Return the actual period, rounded up to a few values, so that a slow driver does not change it with each
-        reading.
+        """Return the interval between readings, at least twice the time of the last call of the driver.
+
+        With a slow driver it is rounded up to one of a few values, so that it does not change with each reading.
         """
         with self._condition:
             period = self._period()
@@ -291,7 +304,7 @@ class Sampler:
         return Sampled("ok", None, gpus, clock, number)
 
     def _readings(self, mine: Mapping[str, Device], reading: InventoryReading, clock: float) -> tuple[GpuReading, ...]:
-        """Return each device's reading for the panel, and add a point to the history."""
+        """Return what the panel shows of each device, and add a point to each device's history."""
         server = None if self._server is None else self._server()
         right = Entitlement(self._uuids, self._environ, self._server is not None, server)
         limit = {uuid: memory_limit_of(device, right) for uuid, device in mine.items()}
@@ -343,7 +356,7 @@ class Sampler:
 
 @dataclass(frozen=True)
 class _Call:
-    """A reading in progress: `started` on the running clock, `since` in wall-clock time."""
+    """A call of the driver in progress: `started` on the monotonic clock, `since` in wall-clock time."""
 
     started: float
     since: datetime

@@ -1,6 +1,8 @@
-"""This server's client of the GPU service, with the server's own token: its state, its report, its user's requests.
+"""This server's client of the GPU service, authenticated by the server's own token.
 
-The service decides everything. While it is away the last state is kept, with a reason and the time since when.
+It reads the server's state (lease and coming stop), sends the server's report (kernels, GPU use), and passes on the
+user's requests, such as to keep the server. The service decides everything. While the service does not answer, the last
+state is kept, with a reason and since when.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ POLL_WITH_COUNTDOWN_SECONDS = 5.0
 POLL_NEAR_THE_END_SECONDS = 2.0
 NEAR_THE_END = timedelta(seconds=60)
 POLL_STRANGER_SECONDS, POLL_STRANGER_MOST_SECONDS = 60.0, 600.0
-"""Interval after answers that are not from the service, such as those of a hub without it: 1, 2, 4 … 10 minutes."""
+"""First and longest interval between requests while something other than the GPU service answers, such as a hub
+without the service. The interval doubles each time."""
 
 SAME_TIME = timedelta(seconds=2)
 REPORT_EVERY_SECONDS = 30.0
@@ -48,7 +51,8 @@ class ServiceAddress:
     """The service's address and this server's token; the token is not part of the repr.
 
     Attributes:
-        account: the uid that has to listen there, if that is on this machine; `None` if the hub does not name it.
+        account: uid of the account under which the service must listen, if the address is on this machine. The token
+            is not sent to a program of another account. `None` if the hub does not set it, which allows any account.
     """
 
     url: str
@@ -70,8 +74,12 @@ def address_in(environ: Mapping[str, str]) -> ServiceAddress | None:
 
 
 class RequestRefused(Exception):
-    """The service, or something on the way to it, refused. `status` and `problem` are for the browser, `detail` is
-    for the log.
+    """A request to the service failed: it was refused, or the service did not answer.
+
+    Attributes:
+        status, problem: HTTP status and explanation for the browser.
+        detail: the cause, for the log.
+        by_stranger: the answer came from something other than the GPU service.
     """
 
     def __init__(self, status: int, why: Problem | Reason, detail: str = "", *, by_stranger: bool = False) -> None:
@@ -83,20 +91,20 @@ class RequestRefused(Exception):
 
 
 class ServiceLink:
-    """Asks the service about this server as long as the server runs.
+    """Connects this server with the GPU service: asks periodically for the server's state and sends its report.
 
     Attributes:
         state: the last state; `None` before the first answer, and outside a hub.
-        note: why `state` is missing or old; `None` if all is well.
+        note: why `state` is missing or old; `None` if the last request succeeded.
 
     Args:
         address: `None` outside a hub; then nothing is ever requested.
-        report: returns the report about this server, without `saved`; its argument is the time of the last delivered
-            report on the running clock.
+        report: returns the report about this server. Its argument is the time of the last delivered report on the
+            monotonic clock. The steps before a stop are added here.
         on_state: called with each new state.
         on_answer: called after each request of the loop, answered or not.
-        before_stop: carries out the steps of a stop.
-        pace: divides all periods (for tests).
+        before_stop: carries out the steps before a stop (interrupt cells, save, hook); `None` for none.
+        pace: divides all intervals (for tests).
     """
 
     def __init__(
@@ -154,7 +162,7 @@ class ServiceLink:
             self._client.close()
 
     async def keep(self) -> ServerState:
-        """Ask to keep this server.
+        """Ask the service to postpone the stop of this server, as the user wants, and return the new state.
 
         Raises:
             RequestRefused: the service refuses, or does not answer (503).
@@ -183,7 +191,7 @@ class ServiceLink:
         await self._post_report()
 
     def warned(self) -> None:
-        """Report at once that a page has shown the warning of the stop that is counted down."""
+        """Report at once that a page has shown the warning of the coming stop, so that the user counts as warned."""
         if self.state is not None and self.state.countdown is not None:
             self._warned = self.state.countdown.stops_at
             self.soon()
@@ -193,7 +201,7 @@ class ServiceLink:
         self._wake.set()
 
     def period(self) -> float:
-        """Return the seconds until the next request; the closer the end, the fewer."""
+        """Return the seconds until the next request. The closer the stop of the server, the shorter."""
         state = self.state
         if self._strangers:
             seconds = POLL_STRANGER_SECONDS * 2.0 ** min(self._strangers - 1, 10)
@@ -256,7 +264,7 @@ class ServiceLink:
         return replace(report, hook_ran=stop.hook_ran, has_hook=stop.has_hook)
 
     async def _order(self, path: str, body: str) -> ServerState:
-        """Send a user's request; the answer is the new state."""
+        """Send a request of the user, and return the new state that the service answers with."""
         state = await self._ask("POST", path, body)
         self._orders += 1
         self._take(state)
@@ -264,7 +272,11 @@ class ServiceLink:
         return self.state
 
     def _take_unless_ordered(self, state: ServerState, orders: int) -> None:
-        """Ignore the state if a user's request was answered meanwhile, because it may be older than that answer."""
+        """Use a state from the service, unless a user's request was answered meanwhile with a newer one.
+
+        Args:
+            orders: number of answered user's requests when the state was requested.
+        """
         if orders == self._orders:
             self._take(state)
 
@@ -295,7 +307,7 @@ class ServiceLink:
             self.note = note
 
     def _safely(self, what: str, call: Callable[[], None]) -> None:
-        """Call another part; its error (such as one of a site's own event logger) is only logged here."""
+        """Call a callback and only log its errors, so that a failure elsewhere does not stop the requests."""
         try:
             call()
             self._faults.pop(what, None)
@@ -303,7 +315,7 @@ class ServiceLink:
             self._log_fault(what, error)
 
     def _log_fault(self, what: str, error: Exception) -> None:
-        """Log an error with its traceback, once for each change of its type."""
+        """Log an error with its traceback, unless the last error of `what` was of the same type."""
         kind = type(error).__name__
         if self._faults.get(what) != kind:
             log.exception("The server's end cannot be followed as it should: %r", error)
@@ -335,10 +347,10 @@ class ServiceLink:
 
 
 def _steady(state: ServerState, before: ServerState | None) -> ServerState:
-    """Replace times of a state by those of the state before if they differ only by inaccuracy.
+    """Return the state with the times of the previous state where they differ by less than `SAME_TIME`.
 
-    The service computes wall-clock times for each answer, so they differ a little; passed on, each would look like an
-    end that has moved.
+    The service computes wall-clock times for each answer, so they vary a little. Without this, each answer would look
+    like a stop that has moved.
     """
     if before is None:
         return state
@@ -356,7 +368,7 @@ def _same(one: datetime | None, other: datetime | None) -> bool:
 
 
 def _without_use(report: Report) -> Report:
-    """Return the report without the use, which always differs and should not cause an early report."""
+    """Return the report without the GPU use. It changes all the time, and should not cause an early report."""
     return replace(report, used_percent=None)
 
 
@@ -367,7 +379,7 @@ def _status(response: HTTPResponse) -> int:
 
 
 def _is_strangers(response: HTTPResponse) -> bool:
-    """Return whether the answer is not the service's: a hub without it sends pages and redirects."""
+    """Return whether something other than the GPU service answered, such as a hub without it, by a page or redirect."""
     if not 300 <= response.code < 500:
         return False
     try:

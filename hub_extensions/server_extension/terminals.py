@@ -1,6 +1,6 @@
-"""Finds terminals in which a program runs, also in the background or without output.
+"""Counts the terminals in which a program runs, also in the background or without output.
 
-A terminal's own activity does not show that, because Jupyter Server only notes what passes a page's WebSocket. A
+Jupyter Server's activity time of a terminal does not show that: it changes only with input and output on a page. A
 program that has left its terminal (``setsid``, a daemon) is not found.
 """
 
@@ -12,7 +12,7 @@ from hub_extensions.adapters.linux.procfs import has_children
 
 
 def busy_terminals(manager: Any) -> int | None:
-    """Return how many of a server's terminals run a program; `None` if they cannot be seen.
+    """Return how many of a server's terminals run a program; `None` if that cannot be seen for one of them.
 
     Args:
         manager: Jupyter Server's ``terminal_manager``; `None` if terminals are disabled.
@@ -25,6 +25,6 @@ def busy_terminals(manager: Any) -> int | None:
 
 
 def shell_of(terminal: Any) -> int | None:
-    """Return the pid of a terminal's own process; `None` if it does not run on this machine."""
+    """Return the pid of the shell in a terminal; `None` if it does not run on this machine."""
     pid = getattr(getattr(terminal, "ptyproc", None), "pid", None)
     return pid if isinstance(pid, int) else None

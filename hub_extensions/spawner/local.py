@@ -88,7 +88,7 @@ class _KnownProcess(GpuSpawnerMixin):
         return address
 
     def _gpu_end_with_its_process(self) -> None:
-        """Let the hub stop waiting for the server's first answer when its process has ended.
+        """Let the hub stop waiting for the server's first answer as soon as the process has ended.
 
         JupyterHub would wait for the whole `http_timeout`.
         """

@@ -1,4 +1,7 @@
-"""Simple methods that the forecast is compared with. Each uses only what happened before the join."""
+"""Simple methods of forecasting a wait, with which our forecast is compared.
+
+Each method uses only what happened before the session in question joined the line.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,26 @@ LIMITS = "limits, played"
 PAST_MEAN = "past mean, played"
 LAST_FIFTY = "median of the last 50"
 MATURED = 150
-"""Number of last errors from which the interval of a simple method is computed."""
+"""The interval of a simple method is computed from at most this many of its last errors."""
 FEWEST_MATURED = 20
-"""Minimum number of errors for an interval."""
+"""With fewer errors, a simple method has no interval, only its point forecast."""
 CLIP = 2.5
-"""Maximum width of the interval to either side, in log time."""
+"""The interval extends at most this far to either side of the forecast, in the logarithm of time."""
 
 _Life = Callable[[LogSession], float]
 
 
 @dataclass
 class Baselines:
-    """The data of the simple methods: the last waits and completions, and each user's last uses."""
+    """All simple methods, and the past events that they need.
+
+    Attributes:
+        waits: the last 50 waits, in seconds.
+        all_waits: the last 1000 waits, for `bound`.
+        ends: times at which the last 50 sessions ended.
+        lives: user -> durations of the user's last two sessions, in seconds.
+        lived, count: total duration and number of the sessions that have ended.
+    """
 
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=50))
     all_waits: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
@@ -36,19 +47,19 @@ class Baselines:
     count: int = 0
 
     def started(self, wait: float) -> None:
-        """Record a wait that is over."""
+        """Record the wait of a session that has just started."""
         self.waits.append(wait)
         self.all_waits.append(wait)
 
     def ended(self, session: LogSession, lasted: float, now: float) -> None:
-        """Record a finished use."""
+        """Record a session that has just ended, with its duration."""
         self.ends.append(now)
         self.lives.setdefault(session.user, deque(maxlen=2)).append(lasted)
         self.lived += lasted
         self.count += 1
 
     def predict(self, world: World, session: LogSession, now: float) -> dict[str, float]:
-        """Return method -> forecast wait in seconds."""
+        """Return method -> its forecast of the session's wait, in seconds from `now`."""
         last = self.waits[-1] if self.waits else 0.0
         ahead = len(world.waiting) - 1
         rate = len(self.ends) / max(1.0, now - self.ends[0]) if self.ends else 0.0
@@ -63,7 +74,10 @@ class Baselines:
         }
 
     def bound(self) -> float | None:
-        """QBETS: with 95 % confidence at least 90 % of the waits are shorter."""
+        """Return the bound of the method QBETS: with 95 % confidence, at least 90 % of the waits are shorter.
+
+        None if too few waits are known.
+        """
         count = len(self.all_waits)
         rank = math.ceil(0.9 * count + 1.645 * math.sqrt(0.09 * count))
         return sorted(self.all_waits)[rank - 1] if 0 < rank <= count else None
@@ -76,7 +90,10 @@ class Baselines:
         return sum(own) / len(own) if own else self._mean()
 
     def _planned(self, world: World, now: float, session: LogSession, life: _Life) -> float:
-        """Plan with guessed lives. A use that exceeds its guess is assumed to last twice its age, within the limit."""
+        """Return the wait that results if every session lasts as long as `life` guesses, within its limit.
+
+        A running session that has exceeded its guess is assumed to last twice its current age.
+        """
 
         def whole(each: LogSession) -> float:
             return min(life(each), _limit(each))
@@ -89,17 +106,20 @@ class Baselines:
 
 
 class PointCorrection:
-    """An interval around a point forecast, from its last errors in log time with equal weights."""
+    """Makes an interval around the point forecasts of a method, from the method's last errors.
+
+    Errors are differences of logarithms of time, and all have the same weight.
+    """
 
     def __init__(self) -> None:
         self._errors: deque[float] = deque(maxlen=MATURED)
 
     def matured(self, point: float, waited: float) -> None:
-        """Record the error of a forecast whose wait is over."""
+        """Record the error of a forecast, when the session has started and its real wait is known."""
         self._errors.append(log_time(waited) - log_time(point))
 
     def around(self, point: float) -> Interval:
-        """Return the interval with the point as its median. With too few errors all quantiles are the point."""
+        """Return the interval with `point` as its median. With too few errors, all its quantiles are `point`."""
         count = len(self._errors)
         if count < FEWEST_MATURED:
             return Interval(point, point, point)

@@ -1,4 +1,8 @@
-"""Confidence of a comparison by resampling whole busy episodes, because waits of one episode are not independent."""
+"""How certain a comparison of two methods is: its ratio for resampled logs.
+
+Whole busy episodes (from the first waiting session until the line is empty) are drawn with replacement, because the
+waits within one episode are not independent.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,15 @@ from hub_extensions.tools.backtest.replay import ScoredForecast
 
 RESAMPLED = 200
 Ratios = tuple[float, ...]
-"""Ratio of our error to another method's, for each resampled log."""
+"""The mean error of our forecast divided by that of another method, for each resampled log."""
 ErrorOf = Callable[[Interval, float], float]
 
 
 def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -> Ratios:
-    """Return the ratios of our mean error over the seeds to that of `other`; empty if `other` is missing."""
+    """Return the ratio of our mean error to that of the method `other` in each resampled log.
+
+    Our error is the mean over the seeds. Empty if there are no forecasts of `other`.
+    """
     episodes: dict[int, list[float]] = {}
     for each in forecasts:
         if other in each.others:
@@ -33,16 +40,16 @@ def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -
 
 
 def spread(ratios: Ratios) -> tuple[float, float] | None:
-    """Return the range that contains nine of ten ratios, or None if `ratios` is empty."""
+    """Return the 90 % interval of the ratios, or None if there are none."""
     ordered = sorted(ratios)
     return (ordered[int(0.05 * len(ordered))], ordered[int(0.95 * len(ordered))]) if ordered else None
 
 
 def geometric_means(runs: Sequence[Ratios]) -> Ratios:
-    """Return the geometric mean over the runs for each resampling; each run was resampled separately."""
+    """Return the geometric means over the runs: the first of all first ratios, and so on. Empty runs are left out."""
     return tuple(geometric_mean(ratios) for ratios in zip(*(run for run in runs if run), strict=True))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of ratios."""
+    """Return the geometric mean of ratios; NaN if there are none."""
     return math.exp(sum(math.log(max(value, 1e-9)) for value in values) / len(values)) if values else math.nan

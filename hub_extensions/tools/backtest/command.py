@@ -20,10 +20,13 @@ class BacktestOptions:
     """The options of the command.
 
     Attributes:
-        pools: names like ``gaia_int`` or ``gaia_int:1``. All pools are replayed if it is empty.
-        policy: the policy of all pools. If it is None, each pool keeps its own.
-        progress: share of the servers that report their end.
+        folder: where the logs are.
+        pools: names like ``gaia_int`` or ``gaia_int:1``. Empty to replay all pools.
+        policy: the order of the line (queue policy) for all pools; None to use the policy that each log names.
+        seeds: random seeds of our forecast; it is computed with each of them.
+        progress: share of the sessions that report when they will end.
         every: make a forecast for every n-th wait only.
+        json_file, picture_file: where to write the report too; None to write none.
     """
 
     folder: Path

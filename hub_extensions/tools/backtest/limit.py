@@ -1,6 +1,7 @@
-"""The upper bound that the service would show at the same moment, with the longest limit of the log.
+"""The upper bound of a wait ("at most …") that the service would show to a user who joins the line.
 
-A session of several devices counts as that many places. For such sessions the bound is not proven.
+The bound holds because every session has a time limit; the longest one of the log is used. A session with several
+devices counts as that many users in line, for which the bound is not proven.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ BRAKE = StartBrake(QueueLimits().max_starting, START_ALLOWANCE)
 
 
 def bound_of(world: World, longest: float, now: float) -> float | None:
-    """Return the latest start of the last in line in seconds, or None if no limit is enforced.
+    """Return how many seconds the last session in line waits at most; None if no limit is enforced.
 
     Args:
         longest: the longest limit of this log, in seconds.

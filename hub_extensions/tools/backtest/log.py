@@ -1,6 +1,6 @@
-"""Read the logs of a folder: CSV files of sessions and JSON files of their pools, as ``usage export`` writes them.
+"""Read the logs of a folder: CSV files of sessions, and JSON files that describe the pools (sets of equal GPUs).
 
-An export has the uses of all pools in one CSV file and their names in the JSON file. Each pool becomes one log.
+``usage export`` writes such files. One export has the sessions of all pools; each pool becomes a log of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ class BacktestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReplayPool:
-    """A pool that a log is replayed on: a number of GPUs, each with a number of slices."""
+    """A pool on which a log is replayed: a number of GPUs, each divided into a number of slices.
+
+    Attributes:
+        log: name of the log.
+        policy: order of the line (queue policy).
+    """
 
     log: str
     gpus: int
@@ -36,13 +41,13 @@ class ReplayPool:
 
     @property
     def name(self) -> str:
-        """The name that ``--pool`` takes, like ``gaia_int:1``."""
+        """The pool's name in the reports and for the option ``--pool``, like ``gaia_int:1``."""
         return f"{self.log}:{self.gpus}"
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Sessions in the order of submission, and the pools to replay them on."""
+    """Sessions in the order of submission, and the pools on which they are replayed."""
 
     name: str
     sessions: tuple[LogSession, ...]
@@ -50,7 +55,7 @@ class Log:
 
     @property
     def has_users(self) -> bool:
-        """Whether the log distinguishes users: it has at least twenty of them."""
+        """Whether the log has at least twenty users, so that methods that learn from each user's past make sense."""
         return len({session.user for session in self.sessions}) >= 20
 
 
@@ -105,7 +110,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """A pool of the JSON file. `named` is the pool whose sessions are replayed, "" for all sessions."""
+    """A pool as the JSON file describes it. `named` is its name in the CSV file; "" if all sessions belong to it."""
 
     gpus: int
     policy: str
@@ -116,7 +121,7 @@ def _rows(file: Path, text: TextIO, *, whole: bool) -> tuple[_Row, ...]:
     """Return the sessions in the order of submission.
 
     Args:
-        whole: the file is an export of all pools. Its uses of unknown duration are skipped.
+        whole: the file is an export of all pools. It may have sessions of unknown duration, which are skipped.
     """
     rows = csv.DictReader(text, strict=True)
     names = rows.fieldnames or ()

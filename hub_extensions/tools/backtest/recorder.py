@@ -1,8 +1,9 @@
-"""Replay a log on a pool event by event and record, at each join that has to wait, the forecasts of all methods.
+"""Replay a log on a pool (set of equal GPUs) and record the forecasts of all methods for each session that has to wait.
 
-The forecast gets the same inputs as in the service: holders, waiting sessions, finished uses. The only knowledge of the
-future is `progress`: this share of the running sessions reports its end within 10 %. The shown forecasts are derived
-from the recording (``replay.py``), so other rules and other cuts of the log need no second simulation.
+The forecasts are made when the session joins the line. Our forecast gets the same inputs as in the service: the
+sessions that hold GPUs, the sessions that wait, and the sessions that have ended. It knows the future only through
+`progress`: this share of the running sessions reports when it will end, within 10 %. What the service would have shown
+is derived from the recording later (``replay.py``), so that other rules need no second simulation.
 """
 
 from __future__ import annotations
@@ -25,25 +26,26 @@ from hub_extensions.tools.backtest.world import NEVER, LogSession, Running, Worl
 
 POOL = "pool"
 REPORTED = 0.1
-"""Maximum relative deviation of a progress report."""
+"""How far a reported remaining time may be off, relative to the real one."""
 
 
 @dataclass(slots=True)
 class RecordedWait:
-    """One wait of the log with the forecasts at the join, in seconds.
+    """One session that had to wait, with the forecasts that were made when it joined the line. Times are seconds.
 
     Attributes:
-        number: of the session.
-        episode: number of the busy episode, from the first waiting session to an empty line.
-        first_joined: when the first in line joined. None if it is the first itself.
-        state: of the line at the join; empty if the recorder was not asked to describe it.
-        simulated: our interval with each seed; empty if no forecast was made.
-        points: method -> forecast of the simple methods.
-        bound: the bound of QBETS. None if too few waits are known.
-        limits: the wait if all sessions use their limits. None if limits are not known.
-        at_most: the upper bound that the service would show. None if no limit is enforced.
-        took: processor seconds.
-        started: when the wait was over.
+        number: number of the session in the log.
+        episode: number of the busy episode, which lasts from the first waiting session until the line is empty.
+        joined: when the session joined the line.
+        first_joined: when the first session in line joined; None if this session is the first.
+        state: description of the line at the join; empty if the recorder was not asked for it.
+        simulated: our forecast before correction, an interval for each seed; empty if no forecast was made.
+        points: simple method -> its forecast.
+        bound: the bound of the method QBETS; None if too few waits were known.
+        limits: the wait if all sessions last until their limits; None if the limits are not known.
+        at_most: the upper bound that the service would show; None if no limit is enforced.
+        took: processor time of our forecast.
+        started: when the session started and the wait was over.
     """
 
     number: int
@@ -61,16 +63,20 @@ class RecordedWait:
 
     @property
     def real(self) -> float:
-        """The real wait."""
+        """How long the session really waited, in seconds."""
         return self.started - self.joined
 
 
 class Recorder:
-    """One log on one pool.
+    """Replays one log on one pool and records the waits.
 
     Args:
+        seeds: our forecast is made once with each of them.
         since: number of the first session for which forecasts are made.
-        describe: returns the state of the line at a join, for further methods that learn from it.
+        progress: share of the sessions that report when they will end.
+        every: a forecast is made for every n-th wait only.
+        describe: returns numbers that describe the line at a join, for further methods that learn from them; None for
+            no such methods.
     """
 
     def __init__(
@@ -101,7 +107,7 @@ class Recorder:
         self._recorded: list[RecordedWait] = []
 
     def run(self) -> list[RecordedWait]:
-        """Replay the whole log and return its waits in the order in which they were over."""
+        """Replay the whole log and return its waits, in the order in which the sessions started."""
         queued = 0
         for session in self._log.sessions:
             self._until(session.submit)
@@ -139,7 +145,7 @@ class Recorder:
             self._start(now)
 
     def _start(self, now: float, asked: LogSession | None = None) -> bool:
-        """Start all sessions that may start, and return whether `asked` is among them."""
+        """Start all waiting sessions that may start now, and return whether the session `asked` is among them."""
         started = self._world.start(now, lambda session: session.duration)
         for session in started:
             if session is not asked:

@@ -1,4 +1,8 @@
-"""Derive the forecasts that would have been shown at the joins of a recorded log, after a first part to learn from."""
+"""Derive from a recording (``recorder.py``) the forecasts that the service would have shown to each waiting session.
+
+The forecast corrects itself by its past errors. So the first part of the log is only learned from, and the forecasts
+for the sessions of the rest, the test, are scored.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,8 @@ class Cut:
 
     Attributes:
         first: share of the sessions before the test.
-        warm_up: share of the sessions, right before the test, whose forecasts are learned from but not scored.
+        warm_up: share of the sessions, right before the test, for which forecasts are made and learned from, but not
+            scored. For earlier sessions no forecast is made.
     """
 
     first: float
@@ -33,7 +38,7 @@ class Cut:
         return f"{100 * self.first:.0f}/{100 - 100 * self.first:.0f}, warm-up {100 * self.warm_up:.0f} %"
 
     def of(self, log: Log) -> tuple[int, int]:
-        """Return the number of the first session of the test, and of the first session with a forecast."""
+        """Return two numbers of sessions: the first one of the test, and the first one with a forecast."""
         sessions = len(log.sessions)
         return int(self.first * sessions), math.ceil(int(self.first * sessions) - self.warm_up * sessions)
 
@@ -43,13 +48,16 @@ PROTOCOL = Cut(0.6, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class ScoredForecast:
-    """The forecasts of all methods for one wait of the test, with the real wait, in seconds.
+    """The forecasts of all methods for one wait of the test, with the real wait. Times are seconds.
 
     Attributes:
-        ours: the shown interval with each seed.
-        raw: the simulated interval with each seed.
-        took: processor seconds.
-        bound: the upper bound by limits. None if no limit is enforced.
+        number: number of the session in the log.
+        episode: number of its busy episode, from the first waiting session until the line is empty.
+        ours: the interval that the service would show, for each seed.
+        raw: the same before the correction by past errors.
+        others: simple method -> its interval.
+        took: processor time of our forecast.
+        bound: the upper bound of the wait by time limits; None if no limit is enforced.
     """
 
     number: int
@@ -63,11 +71,11 @@ class ScoredForecast:
 
 
 class Replay:
-    """One log replayed on one pool.
+    """Replays one log on one pool. The arguments that are not listed here are as in `Recorder`.
 
     Args:
-        first: number of the first session whose forecast counts; no forecast is made before it. None for the
-            protocol's, with its warm-up.
+        first: number of the first session of the test; no forecast is made before it. None to divide the log by
+            `PROTOCOL`, with a warm-up.
     """
 
     def __init__(
@@ -84,17 +92,17 @@ class Replay:
         self._recorder = Recorder(log, pool, seeds, self._since, progress, every)
 
     def run(self) -> list[ScoredForecast]:
-        """Return the forecasts of the test."""
+        """Replay the log and return the forecasts for the sessions of the test."""
         return shown(self._log, self._recorder.run(), self._first, self._since)
 
 
 def shown(
     log: Log, waits: Sequence[RecordedWait], first: int, since: int, rules: Rules = RULES
 ) -> list[ScoredForecast]:
-    """Return the forecasts of the test.
+    """Return the forecasts for the sessions of the test.
 
     Args:
-        waits: in the order in which they were over.
+        waits: the recording, in the order in which the sessions started.
         first: number of the first session of the test.
         since: number of the first session with a forecast.
     """
@@ -116,7 +124,7 @@ def shown(
 
 
 def our_forecasts(waits: Sequence[RecordedWait], since: int, rules: Rules) -> dict[int, tuple[Interval, ...]]:
-    """Return the intervals that are shown at each join: session -> one interval for each seed."""
+    """Return number of a session -> the intervals that the service would show when it joins, one for each seed."""
     episodes: list[BusyEpisodes] = []
     found: dict[int, tuple[Interval, ...]] = {}
     for wait, over in _in_time(waits, since):
@@ -135,10 +143,10 @@ def our_forecasts(waits: Sequence[RecordedWait], since: int, rules: Rules) -> di
 def other_forecasts(
     waits: Sequence[RecordedWait], first: int, since: int, more: Mapping[int, Mapping[str, float]] | None = None
 ) -> dict[int, dict[str, Interval]]:
-    """Return the forecasts of the simple methods at each join, by number and name, with intervals by their last errors.
+    """Return number of a session -> simple method -> its interval when the session joins the line.
 
     Args:
-        more: forecasts of further methods in seconds, by number and name.
+        more: number of a session -> further method -> its point forecast in seconds; None for no further methods.
     """
     corrections: dict[str, PointCorrection] = {}
     found: dict[int, dict[str, Interval]] = {}
@@ -157,7 +165,11 @@ def other_forecasts(
 
 
 def _in_time(waits: Sequence[RecordedWait], since: int) -> Iterator[tuple[RecordedWait, bool]]:
-    """Yield each wait for which a forecast is made at its join, and again, with True, when it is over."""
+    """Yield joins and starts in the order in which they happened.
+
+    Each wait with a forecast is yielded twice: with False when its session joins the line, when the forecast is made,
+    and with True when the session starts, from which the method then learns.
+    """
     asked = [each for each in waits if each.number >= since and each.simulated]
     over = iter(asked)
     ended = next(over, None)

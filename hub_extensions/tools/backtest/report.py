@@ -1,4 +1,7 @@
-"""Present a backtest as a table, as JSON, and as a picture of forecasts against real waits and of the coverage."""
+"""Present the result of a backtest: as a table, as JSON, and as a picture.
+
+The picture shows forecasts against real waits, and the coverage: how often the wait was within the shown P90.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from hub_extensions.tools.backtest.replay import ScoredForecast
 from hub_extensions.tools.backtest.scores import HOUR, Run
 
 REDRAWN = ("last_two", "best_other", "best_loss")
-"""Fields of `Run` that hold ratios of resampled logs."""
+"""Fields of `Run` with a ratio for each resampled log, of which the reports show only the 90 % interval."""
 
 
 def table(runs: Sequence[Run]) -> Table:
-    """Return a table with one row for each run, in hours. Ratios have their 90 % interval in brackets."""
+    """Return a table with one row for each run (a log on a pool), in hours. Ratios have a 90 % interval in brackets."""
     found = Table(
         "pool", "waits", "busy episodes", "mean wait", "MAE", "last two", "ratio (90 %)", "best other", "ratio (90 %)",
         "P90 loss", "best other", "ratio (90 %)", "P90 covers", "raw", "P10-P90", "near", "P(<1 h) off",
@@ -54,7 +57,7 @@ def _with_spread(value: float, sure: tuple[float, float] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A figure over all runs. `sure` is the range of nine of ten resampled logs, if the figure was resampled."""
+    """A figure over all runs. `sure` is its 90 % interval over the resampled logs; None if it was not resampled."""
 
     name: str
     value: float
@@ -65,13 +68,19 @@ class Summary:
 
 
 def few_episodes(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs with too few busy episodes for the means; an empty list if all runs have too few."""
+    """Return the runs that the means leave out, because they have too few busy episodes.
+
+    If that is true for all runs, none is left out.
+    """
     few = [run for run in runs if run.episodes < FEWEST_EPISODES]
     return few if len(few) < len(runs) else []
 
 
 def summary(runs: Sequence[Run]) -> list[Summary]:
-    """Return geometric means and the worst of the ratios, and the mean coverage, without the runs of `few_episodes`."""
+    """Return the figures over all runs except those of `few_episodes`.
+
+    They are geometric means and worst values of the ratios of our error to that of other methods, and the coverage.
+    """
     few = few_episodes(runs)
     runs = [run for run in runs if run not in few]
     found: list[Summary] = []
@@ -113,7 +122,7 @@ def _by_forecast(shares: Sequence[tuple[float, int]]) -> float:
 
 
 def as_json(runs: Sequence[Run]) -> str:
-    """Return all runs and figures, in hours and shares. Resampled ratios become the range of nine of ten of them."""
+    """Return all runs and figures as JSON, in hours and shares. Resampled ratios become their 90 % interval."""
     listed = [asdict(run) | {name: spread(getattr(run, name)) for name in REDRAWN} for run in runs]
     figures = summary(runs)
     found = {
@@ -139,7 +148,7 @@ TICKS = ((1 / 60, "1 min"), (1.0, "1 h"), (24.0, "1 d"), (168.0, "1 w"))
 
 
 def picture(shown: Sequence[ScoredForecast]) -> str:
-    """Return an SVG: the shown medians against the real waits, and the coverage of P90 by tenth of the median."""
+    """Return an SVG with two diagrams: shown medians against real waits, and the coverage of P90 (see `_coverage`)."""
     width, height = 2 * SIDE + GAP + 2 * EDGE, SIDE + 2 * EDGE
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
@@ -176,7 +185,10 @@ def _scatter(shown: Sequence[ScoredForecast]) -> str:
 
 
 def _coverage(shown: Sequence[ScoredForecast], left: float) -> str:
-    """Draw, for each tenth of the forecasts by their median, the share that started before P90, with a line at 0.9."""
+    """Draw the coverage of P90: the share of sessions that started within it, which should be 0.9.
+
+    The forecasts are sorted by their median and divided into ten parts, each of which gets a bar.
+    """
     ordered = sorted(shown, key=lambda each: each.ours[0].p50)
     bars = []
     for tenth in range(10):

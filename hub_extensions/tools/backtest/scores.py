@@ -1,4 +1,8 @@
-"""Score one run: errors, coverage, and the confidence of the comparison, resampled by busy episode."""
+"""Score the forecasts of one run (a log on a pool).
+
+The scores are errors, coverage (how often the wait was within the forecast), and how certain the comparison with other
+methods is.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,14 @@ NEAR_SECONDS, NEAR = 600.0, 0.3
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Scores of one method, in hours and in shares from 0 to 1.
+    """Scores of one method. Errors are in hours, shares from 0 to 1.
 
     Attributes:
-        width: mean of P90 - P50.
+        mae: mean absolute error of the median.
+        pinball_50, pinball_90: mean quantile loss of the median and of P90 (see `pinball`).
+        coverage_90: share of the waits that were not longer than P90.
+        coverage_80: share of the waits between P10 and P90.
+        width: mean of P90 - P50, in hours.
         near: share of the forecasts within 10 minutes or 30 % of the real wait.
     """
 
@@ -35,19 +43,23 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One log on one pool.
+    """The result of one log on one pool.
 
     Attributes:
+        has_users: the log distinguishes users.
+        forecasts: number of forecasts.
+        mean_wait: in hours.
         ours: mean of our scores over the seeds.
-        raw: the same before the correction.
-        others: method -> its scores.
-        soon_error: mean error of the probability to start within an hour, over five bins.
+        raw: the same before the correction by past errors.
+        others: simple method -> its scores.
+        soon_error: mean error of our probability to start within an hour, over five bins.
         slowest: 95th percentile of the processor seconds of one forecast.
-        last_two, best_other: ratios of resampled logs: our MAE to that of the user's last two uses, played, and to
-            that of the best other method.
-        best_loss: the same for our P90 loss and that of the best other method.
-        bound_ratio: median of the upper bound divided by the real wait. None if no limit is enforced.
-        without_reports: our MAE of the same run without progress reports. None if nobody reports.
+        last_two: our MAE divided by that of the method `TSAFRIR` (each session lasts as long as the user's last two),
+            for each resampled log.
+        best_other: the same with the simple method that has the smallest MAE.
+        best_loss: our P90 loss divided by that of the simple method with the smallest one, for each resampled log.
+        bound_ratio: median of the upper bound divided by the real wait; None if no limit is enforced.
+        without_reports: our MAE of the same run without progress reports; None if no session reports.
         episodes: number of busy episodes in the test.
     """
 
@@ -69,7 +81,10 @@ class Run:
 
     @property
     def simple(self) -> Score:
-        """The scores of a method that is fixed beforehand: the user's last two uses, or the past mean without users."""
+        """The scores of one simple method that does not depend on the results.
+
+        It is `TSAFRIR`, which uses each user's last two sessions, or `PAST_MEAN` if the log does not distinguish users.
+        """
         return self.others[TSAFRIR if self.has_users else PAST_MEAN]
 
     @property
@@ -82,7 +97,7 @@ class Run:
 
 
 def score_run(pool: str, has_users: bool, forecasts: Sequence[ScoredForecast]) -> Run | None:
-    """Return the scores of a run, or None if nobody had to wait."""
+    """Return the scores of a run, or None if no session had to wait."""
     if not forecasts:
         return None
     seeds = range(len(forecasts[0].ours))
@@ -108,7 +123,7 @@ def score_run(pool: str, has_users: bool, forecasts: Sequence[ScoredForecast]) -
 
 
 def score_of(pairs: Sequence[tuple[Interval, float]]) -> Score:
-    """Return the scores of forecasts; `pairs` are forecasts and real waits in seconds."""
+    """Return the scores of one method; `pairs` are its forecasts and the real waits in seconds."""
     count = len(pairs)
     errors = sorted(abs(forecast.p50 - real) for forecast, real in pairs)
     return Score(
@@ -124,12 +139,16 @@ def score_of(pairs: Sequence[tuple[Interval, float]]) -> Score:
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
-    """Return the mean of each score over the seeds."""
+    """Return the mean of several scores, field by field; they are of the same forecast with different seeds."""
     return Score(*(sum(each) / len(scores) for each in zip(*map(astuple, scores), strict=True)))
 
 
 def pinball(share: float, forecast: float, real: float) -> float:
-    """Return the loss of a quantile: a second of wait beyond it costs `share`, a second short of it 1 - `share`."""
+    """Return the quantile (pinball) loss of a forecast.
+
+    Each second by which the real wait exceeds the forecast costs `share`, each second by which it is shorter costs
+    1 - `share`.
+    """
     return share * (real - forecast) if real >= forecast else (1 - share) * (forecast - real)
 
 
@@ -142,7 +161,10 @@ def _loss_90(forecast: Interval, real: float) -> float:
 
 
 def _bound_ratio(forecasts: Sequence[ScoredForecast]) -> float | None:
-    """Return the median ratio of bound and wait, without waits below a minute, which any bound exceeds by far."""
+    """Return the median of upper bound divided by real wait; None if no forecast has a bound.
+
+    Waits below a minute are left out, because any bound exceeds them by far.
+    """
     found = sorted(each.bound / each.real for each in forecasts if each.bound is not None and each.real >= 60)
     return found[len(found) // 2] if found else None
 

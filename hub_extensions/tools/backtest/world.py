@@ -1,6 +1,7 @@
-"""A pool of equal GPUs and its line: replays a log, or plans it with other lives.
+"""A simulated pool of equal GPUs and its line, for replaying a log.
 
-It is kept simple, with a heap of ends and a list of waiting sessions, and independent of the forecast.
+It also computes what would happen if sessions lasted as long as a simple method guesses. It does not use any code of
+the forecast that it tests.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class LogSession:
-    """One row of a log: it takes `slices` of each of `devices` GPUs. Times are seconds. `limit` may be None."""
+    """One row of a log: a session that takes `slices` slices of each of `devices` GPUs. Times are seconds.
+
+    Attributes:
+        submit: when it joins the line.
+        limit: its longest possible duration; None if it has no limit.
+    """
 
     number: int
     submit: float
@@ -27,7 +33,7 @@ class LogSession:
 
 @dataclass(slots=True)
 class Running:
-    """A running session with its GPUs and its start."""
+    """A running session. `since` is when it started, `places` are the numbers of its GPUs."""
 
     session: LogSession
     since: float
@@ -35,7 +41,13 @@ class Running:
 
 
 class World:
-    """The free slices of the GPUs, running sessions, and waiting sessions."""
+    """The state of the pool: free slices of each GPU, running sessions, and waiting sessions in the order of the line.
+
+    Args:
+        gpus: number of GPUs.
+        slices: number of slices of each GPU.
+        policy: ``strict`` if no session may start before one that is ahead in line; otherwise smaller ones may.
+    """
 
     def __init__(self, gpus: int, slices: int, policy: str = "strict") -> None:
         self.slices, self.policy = slices, policy
@@ -56,7 +68,7 @@ class World:
         return over
 
     def start(self, now: float, life: Callable[[LogSession], float]) -> list[LogSession]:
-        """Start all sessions that may start now and return them."""
+        """Start all waiting sessions that may start now and return them. `life` gives the duration of each."""
         started: list[LogSession] = []
         at = 0
         while at < len(self.waiting):
@@ -81,7 +93,13 @@ class World:
     def planned(
         self, now: float, left: Callable[[Running], float], life: Callable[[LogSession], float], who: int
     ) -> float:
-        """Return how long a session waits if all sessions last as long as given."""
+        """Return how long a waiting session still waits under assumed durations, in seconds.
+
+        Args:
+            left: returns the remaining time of a running session.
+            life: returns the duration of a waiting session.
+            who: number of the session.
+        """
         other = World(0, self.slices, self.policy)
         other.free = list(self.free)
         other.running = {number: Running(r.session, r.since, r.places) for number, r in self.running.items()}
@@ -100,7 +118,7 @@ class World:
 
 
 def fitting(free: Sequence[int], devices: int, slices: int) -> tuple[int, ...] | None:
-    """Return the fullest GPUs that have the slices free, or None if there are too few."""
+    """Return the numbers of GPUs that have enough free slices, the fullest first; None if they are not enough GPUs."""
     if devices == 1:
         best, at = NEVER, -1
         for place, room in enumerate(free):

@@ -1,7 +1,7 @@
-"""The reading of values by the chart zero-to-jupyterhub 4.4: merged files, and the settings of the hub.
+"""Does with values files what Helm and the chart zero-to-jupyterhub 4.4 do: merges them, and makes the hub's settings.
 
-Only the settings that rules and ``configure(c)`` read are made here. ``helm check --evaluate --chart`` runs the chart's
-own ``jupyterhub_config.py``, and ``tests/helm_values/chart_config.py`` has all of them.
+Only the settings that rules and ``configure(c)`` read are made here; ``tests/helm_values/chart_config.py`` makes all.
+``helm check --evaluate --chart`` runs the chart's own ``jupyterhub_config.py`` instead.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from hub_extensions.tools.helm_check.model import find, kind_of
 
 CHART_NAME = "jupyterhub"
 HUB = ("concurrent_spawn_limit", "active_server_limit", "base_url", "shutdown_on_logout", "template_paths")
-"""Settings of ``c.JupyterHub``, which are keys of ``hub`` in camel case."""
+"""Settings of ``c.JupyterHub`` that the chart takes from the key of the same name, in camel case, below ``hub``."""
 
 PODS = ("extra_labels", "extra_annotations", "node_selector", "init_containers", "profile_list", "extra_pod_config")
-"""Settings of ``c.KubeSpawner``, which are keys of ``singleuser`` in camel case."""
+"""Settings of ``c.KubeSpawner`` that the chart takes from the key of the same name, in camel case, below
+``singleuser``."""
 
 OTHERS = {
     "hub.templateVars": "JupyterHub.template_vars",
@@ -35,10 +36,13 @@ OTHERS = {
 
 
 def merge(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One tree of values as Helm 4 makes it. The first of `files` is the chart's own values, the others are ``-f``.
+    """Merge values files as Helm 4 does.
 
-    Dictionaries merge, everything else is replaced by the last file that has it. A null takes away a key that the
-    chart has; one that only other files have stays, as null.
+    Mappings are merged; every other value is replaced by that of the last file that has the key. A null removes a key
+    of the chart's own values; a key that only the other files have stays, with null as its value.
+
+    Args:
+        files: the chart's own values first, then the files in the order of the options ``-f``.
     """
     if not files:
         return {}
@@ -59,7 +63,10 @@ def _put_over(values: dict[str, Any], later: Mapping[str, Any]) -> None:
 
 
 def _over_chart(chart: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The chart's values in their order, then the keys it does not know; what is null in one of both goes."""
+    """Merge values over the chart's own. A key of the chart is removed if its value is null.
+
+    Keys of the chart come first, in its order, then the keys that it does not have.
+    """
     merged: dict[str, Any] = {}
     for key, default in chart.items():
         value = values.get(key, default)
@@ -71,7 +78,7 @@ def _over_chart(chart: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str
 
 
 def object_name(values: Mapping[str, Any], release: str, short: str) -> str:
-    """The name of one of the chart's Kubernetes objects in a release."""
+    """Return the name that the chart gives one of its Kubernetes objects, such as the one called ``hub`` for short."""
     override = find(values, ("fullnameOverride",))
     name = find(values, ("nameOverride",)) or CHART_NAME
     full = override if isinstance(override, str) else release if name in release else f"{release}-{name}"
@@ -81,10 +88,11 @@ def object_name(values: Mapping[str, Any], release: str, short: str) -> str:
 
 
 def base_config(values: Mapping[str, Any], *, release: str, namespace: str, token: str) -> Config:
-    """Return the hub's settings from these values, before any Python of the administrator runs.
+    """Return the settings that the chart gives the hub for these values, before any Python of the administrator runs.
 
     Args:
-        token: stands for the tokens that the chart makes for services.
+        values: the merged values.
+        token: a placeholder for the tokens that the chart generates for services.
 
     Raises:
         ValueError: a value with which the hub would not start; the text names its key.
@@ -122,7 +130,11 @@ def _camel(trait: str) -> str:
 
 
 def _mappings(values: Mapping[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
-    """The entries of a mapping of mappings, sorted by name. Raises ValueError."""
+    """Return name and content of each entry of a mapping such as ``hub.services``, sorted by name.
+
+    Raises:
+        ValueError: the value at `path`, or one of its entries, is not a mapping.
+    """
     found = find(values, path.split("."))
     if found is None:
         return []

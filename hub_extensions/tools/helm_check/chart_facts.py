@@ -1,7 +1,7 @@
-"""Facts about the zero-to-jupyterhub chart that are packed with this product: the schema of its values, and its own.
+"""Facts about a chart: the JSON schema of its values, and its own values.
 
-``scripts/generate-chart-facts.py`` makes the file of a version from the chart's own schema and values; descriptions are
-left out.
+The facts of one version of zero-to-jupyterhub are packed with this product, so that ``helm check`` works without the
+chart. ``scripts/generate-chart-facts.py`` makes their file from the chart, without the schema's descriptions.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ CHART_VERSION = "4.4.0"
 """The version of the chart whose facts are packed."""
 
 NAMED = "<name>"
-"""Stands in a key for a child of any name."""
+"""In a dotted key, this stands for a name that users may choose."""
 
 
 @lru_cache(maxsize=1)
 def packed_facts() -> ChartFacts:
-    """The packed facts, read at the first call."""
+    """Return the facts that are packed with this product. Their file is read at the first call."""
     text = (files("hub_extensions") / "data" / f"z2jh-{CHART_VERSION}.json").read_text(encoding="utf-8")
     return ChartFacts(**json.loads(text))
 
@@ -35,16 +35,18 @@ def defaults() -> dict[str, Any]:
 
 
 def make_facts(chart: Mapping[str, Any], schema: Mapping[str, Any], values: Mapping[str, Any]) -> ChartFacts:
-    """The facts of a chart.
+    """Return the facts of a chart from its files.
 
     Args:
-        chart: ``Chart.yaml``. schema: the values' JSON schema (draft 7). values: the chart's own ``values.yaml``.
+        chart: ``Chart.yaml``.
+        schema: the JSON schema (draft 7) of the values.
+        values: the chart's own ``values.yaml``.
     """
     return ChartFacts(chart["name"], chart["version"], str(chart.get("appVersion", "")), _bare(schema), values)
 
 
 def _bare(node: Any) -> Any:
-    """Return a schema without its descriptions. A key with such a name is kept: its value is not a text."""
+    """Return a schema without its descriptions. A property that is named ``description`` is kept."""
     if isinstance(node, list):
         return [_bare(each) for each in node]
     if not isinstance(node, Mapping):
@@ -54,13 +56,13 @@ def _bare(node: Any) -> Any:
 
 
 def all_keys(facts: ChartFacts) -> frozenset[str]:
-    """Every key that the chart names in its schema or sets in its values, mappings included."""
+    """Return every dotted key that a chart has in its schema or in its own values, also keys of mappings."""
     set_ones = {".".join(path[:depth]) for path, _ in leaves(facts.defaults) for depth in range(1, len(path) + 1)}
     return frozenset({*schema_keys(facts.schema), *set_ones})
 
 
 def schema_keys(node: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Every key that a schema names, dotted; a child of any name is ``<name>``."""
+    """Yield every dotted key that a schema names. For a name that users may choose, the key has `NAMED`."""
     others = [*node.get("patternProperties", {}).values(), node.get("additionalProperties")]
     named = [(NAMED, child) for child in others if isinstance(child, Mapping)]
     for name, child in [*node.get("properties", {}).items(), *named]:

@@ -1,7 +1,8 @@
-"""``jupyterhub-gpu helm check``: what of these Helm values would not work, by key, and the fix.
+"""``jupyterhub-gpu helm check``: finds what would not work with these Helm values, with the key and the fix.
 
-It gathers files, facts about the chart, the reports of our own `configure` and, if asked, of Helm and a cluster. It
-changes nothing, and runs Python of the values only with ``--evaluate``.
+`check` reads the files and applies all rules. It adds what our own ``configure(c)`` reports about the hub's settings
+and, if requested, what Helm and a cluster report. It changes nothing, and runs Python of the values only with
+``--evaluate``.
 """
 
 from __future__ import annotations
@@ -69,7 +70,15 @@ SIGNS = {"problem": ("wrong  ", "red"), "look at": ("look at", "yellow")}
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """The options of the command. `chart`: its archive or folder; None if the packed facts are used."""
+    """The options of the command.
+
+    Attributes:
+        files: paths of the values files, in order; ``-`` for the standard input.
+        manifests: files and folders of Kubernetes objects that are applied beside the chart.
+        chart: archive or folder of the chart; None to use the facts that are packed with this product.
+        cluster: compare the offers that the values name with the nodes of a cluster.
+        evaluate: run the administrator's Python in the values.
+    """
 
     files: Sequence[str]
     manifests: Sequence[Path] = ()
@@ -82,7 +91,15 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The result of a check. `rendered`: the number of manifests that Helm made; None if Helm was not asked."""
+    """The result of a check.
+
+    Attributes:
+        keys: number of different keys in the files.
+        version: version of the chart.
+        rendered: number of manifests that Helm rendered; None if it was not asked or refused the values.
+        evaluation: the result of running the administrator's Python; None if it was not run.
+        lacks_helm: Helm was wanted, but its Python package is not installed.
+    """
 
     findings: Sequence[Finding]
     keys: int
@@ -94,16 +111,16 @@ class CheckReport:
 
     @property
     def problems(self) -> int:
-        """The number of findings that would not work."""
+        """The number of findings that are real problems, not only something to look at."""
         return sum(finding.severity == "problem" for finding in self.findings)
 
     def status(self, *, strict: bool) -> int:
-        """The exit status: 1 where something is wrong, with `strict` also where there is a warning."""
+        """Return the exit status: 1 if there is a problem, or with `strict` any finding; otherwise 0."""
         return 1 if self.problems or (strict and self.findings) else 0
 
 
 def check(options: CheckOptions) -> CheckReport:
-    """Check values files. Nothing is written, and nobody is asked but, where that is wanted, Helm and the cluster.
+    """Check values files. Nothing is written, and Helm or a cluster is asked only if the options say so.
 
     Raises:
         HelmUnusable: a file or the chart cannot be read, Helm is not installed, or the cluster cannot be read.
@@ -158,13 +175,18 @@ def _read(places: Sequence[str]) -> tuple[list[ValuesFile], list[Finding]]:
 
 
 def _in(manifest: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-    """A manifest without a namespace goes where it is applied: into the release's."""
+    """Return a manifest with its namespace filled in: if it has none, it is applied to that of the release."""
     metadata = manifest.get("metadata") or {}
     return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
 
 
 def _by_rules(release: Release, *, fits: bool) -> Iterator[Finding]:
-    """The findings of all rules. `fits`: no value is of a wrong kind."""
+    """Yield the findings of all rules.
+
+    Args:
+        fits: every value has the type that the chart expects. Otherwise the rules about networks are left out, because
+            they would fail.
+    """
     yield from check_evaluation(release)
     yield from check_files(release)
     yield from check_placeholders(release)
@@ -191,7 +213,7 @@ FIXES = {
 
 
 def _by_configure(release: Release, config: Config, known: Sequence[Finding]) -> Iterator[Finding]:
-    """Findings from the reports of ``configure(c)``, without those that a rule has reported already."""
+    """Yield what ``configure(c)`` reports about the hub's settings, except what is among the `known` findings."""
     evaluation = release.evaluation
     has_run = evaluation is not None and evaluation.configured
     reported = {finding.key for finding in known if finding.severity == "problem"}
@@ -209,7 +231,7 @@ def _by_configure(release: Release, config: Config, known: Sequence[Finding]) ->
 
 
 def _unchecked(release: Release, config: Config) -> Iterator[Finding]:
-    """Settings of our spawner that are not checked, because KubeSpawner is not installed here."""
+    """Yield a finding if settings of our spawner cannot be checked, because KubeSpawner is not installed here."""
     if config.get("GpuKubeSpawner") and servers_are_pods(config) and find_spec("kubespawner") is None:
         text = (
             "KubeSpawner is not installed here, so the names of these settings were not checked; the hub checks them."
@@ -219,7 +241,7 @@ def _unchecked(release: Release, config: Config) -> Iterator[Finding]:
 
 
 def _about(release: Release, rule: str, text: str, fix: str) -> Finding:
-    """A finding about the first key that a sentence names."""
+    """Make a finding with this sentence, about the first key that the sentence names."""
     return found(release, rule, key_of(text), text, fix)
 
 
@@ -227,7 +249,14 @@ def _about(release: Release, rule: str, text: str, fix: str) -> Finding:
 
 
 def _of_cluster(config: Config) -> tuple[frozenset[str], frozenset[str]]:
-    """The ids of offers that its nodes can have, and resources under names of its own. Raises HelmUnusable."""
+    """Read the cluster that the kubeconfig names.
+
+    Returns:
+        The ids of all offers that its nodes can have, and its GPU resources that do not have NVIDIA's names.
+
+    Raises:
+        HelmUnusable: the cluster or its nodes cannot be read.
+    """
     settings = settings_of(config)
     # the hub's kubeconfig lies in its pod; here KUBECONFIG has the address of the cluster
     cluster = replace(settings.cluster or ClusterConfig(), kubeconfig="", context="")
@@ -250,7 +279,12 @@ def _of_cluster(config: Config) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _by_helm(release: Release, chart: Path, known: Sequence[Finding]) -> tuple[list[Finding], int | None]:
-    """Refusals of the chart's own schema and templates that no rule has reported, and the number of manifests."""
+    """Let Helm check and render the chart with these values.
+
+    Returns:
+        Findings about everything that Helm refuses and no rule has reported, and the number of rendered manifests;
+        None if Helm refuses the values.
+    """
     given = merge([{}, *(file.values for file in release.files)])
     refusals, manifests = ask_helm(chart, given, release=release.name, namespace=release.namespace)
     reported = {finding.key for finding in known if finding.severity == "problem"}
@@ -294,7 +328,10 @@ def _few(keys: Iterable[str]) -> str:
 
 
 def _sorted(findings: Iterable[Finding]) -> list[Finding]:
-    """Problems first, each in the order of the rules; of a value of a wrong kind nothing else is reported."""
+    """Return the findings without duplicates, problems first, otherwise in the order of the rules.
+
+    If a value has a wrong type, other findings about its key are left out.
+    """
     once = list(dict.fromkeys(findings))
     misfits = {finding.key for finding in once if finding.rule == "wrong-type"}
     unique = [finding for finding in once if finding.rule == "wrong-type" or finding.key not in misfits]
@@ -302,7 +339,7 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def as_json(report: CheckReport, *, strict: bool) -> str:
-    """For programs."""
+    """Return the report as JSON, for programs."""
     answer = {
         "ok": report.status(strict=strict) == 0,
         "chart": report.version,
@@ -316,7 +353,7 @@ def as_json(report: CheckReport, *, strict: bool) -> str:
 
 
 def print_report(report: CheckReport, console: Console) -> None:
-    """For people."""
+    """Print the report for people: each finding with key, file and line, then the totals."""
     for finding in report.findings:
         sign, colour = SIGNS[finding.severity]
         line = f", line {finding.line}" if finding.line else ""

@@ -1,7 +1,7 @@
-"""``helm check --evaluate``: what the hub's configuration sets when the administrator's Python has run.
+"""``helm check --evaluate``: runs the administrator's Python in the values to find which settings it makes.
 
-``sandbox.py`` runs it in a process of its own: without a network where the kernel allows that, with an empty home and
-only the variables of ``hub.extraEnv``, for 20 s and in 512 MB. The files of this machine can be read.
+``sandbox.py`` runs the code in a process of its own, for at most 20 s and in 512 MB, with an empty home and only the
+variables of ``hub.extraEnv``. If the kernel allows it, the process has no network. It can read this machine's files.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ ENTRY_FIX = "Correct it, or try it where the hub runs."
 def evaluate(
     release: Release, base: Mapping[str, Any], chart_files: Mapping[str, str], seconds: float = SECONDS
 ) -> Evaluation:
-    """Run the chart's configuration and ``hub.extraConfig``.
+    """Run the chart's configuration and then the administrator's Python, such as ``hub.extraConfig``.
 
     Args:
-        base: what the values set by themselves; used if no chart is given.
+        base: the hub's settings that follow from the values without any code; used if no chart is given.
         chart_files: the chart's ``jupyterhub_config.py`` and ``z2jh.py``; empty if no chart is given.
         seconds: how long the code may run after the imports of the sandbox.
     """
@@ -99,7 +99,7 @@ def _lay_out(folder: Path, release: Release, chart_files: Mapping[str, str]) -> 
 
 
 def _environment(release: Release) -> dict[str, str]:
-    """The variables that the hub's container has, as far as values give them."""
+    """Return the environment variables of the hub's container, as far as they follow from the values."""
     given = {
         str(name): str(value.get("value", UNKNOWN)) if isinstance(value, Mapping) else str(value)
         for name, value in release.variables("hub.extraEnv").items()
@@ -112,7 +112,7 @@ def _environment(release: Release) -> dict[str, str]:
 
 
 def _run(job: Mapping[str, Any], folder: Path, environment: Mapping[str, str], seconds: float) -> bool:
-    """Run the sandbox; return whether it ended in time. Nothing that it starts outlives it."""
+    """Run the sandbox process; return whether it ended in time. Afterwards all its processes are killed."""
     fixed = {"HOME": str(folder / "home"), "PATH": os.defpath, "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, "-I", "-B", sandbox.__file__],
@@ -162,7 +162,7 @@ def _evaluation(result: Mapping[str, Any], labels: Mapping[str, KeyPath], in_tim
 
 
 def with_changes(release: Release, evaluation: Evaluation) -> Release:
-    """A release in whose ``hub.config`` stands what the administrator's code has set, so that all rules judge it."""
+    """Return the release with the settings of the administrator's code in ``hub.config``, where all rules see them."""
     values: dict[str, Any] = {**release.values, "hub": {**release.tree("hub")}}
     sections = values["hub"]["config"] = {
         name: dict(section) if isinstance(section, Mapping) else section
@@ -176,7 +176,7 @@ def with_changes(release: Release, evaluation: Evaluation) -> Release:
 
 
 def check_evaluation(release: Release) -> Iterator[Finding]:
-    """Findings about code that was not judged."""
+    """Yield a finding for each piece of code that failed, or that was not judged because it lacks a module."""
     evaluation = release.evaluation
     if evaluation is None:
         return

@@ -1,4 +1,4 @@
-"""Mistakes between several values files, or within one: lists that replace lists, keys that stand twice."""
+"""Rules about the files themselves: a later file that replaces a list of an earlier one, keys that occur twice."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from hub_extensions.tools.helm_check.model import (
 )
 
 SHARED = ("hub.extraConfig", "hub.extraFiles", "singleuser.extraFiles", "singleuser.extraEnv", "hub.services")
-"""Mappings in which each entry belongs to whoever wrote it: one file's entry should not take another's place."""
+"""Mappings whose entries are independent of each other: an entry that replaces one of an earlier file is reported."""
 
 IMAGES = {"hub.image.name": "the hub", "singleuser.image.name": "users' servers"}
 PLACEHOLDER = re.compile(
     r"(?i)\bexample\.(?:org|com|net|edu)\b|\bYOUR-[A-Z]+\b|\byour[-_]?(?:domain|host)|\bTENANT[-_]ID\b|"
     r"\bCHANGE[-_]?ME\b"
 )
-"""Placeholders for a site's names, in our files and in those of others."""
+"""Texts that stand for a site's own names in example files, and must be replaced by the administrator."""
 
 MERGED_BY_HAND = "Lists are replaced whole by the last file: write in it what both want."
 
 
 def check_files(release: Release) -> Iterator[Finding]:
-    """Everything that is lost on the way from the files to one tree."""
+    """Yield a finding for each value that is lost when the files are merged."""
     base = release.base
     for at, later in enumerate(release.files):
         for twice in later.twice:
@@ -59,7 +59,7 @@ def check_files(release: Release) -> Iterator[Finding]:
 
 
 def _nodes(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Path and value of every key, mappings included."""
+    """Yield path and value of every key in a tree, also of keys whose values are mappings."""
     for name, value in tree.items():
         yield (*path, str(name)), value
         if isinstance(value, Mapping):
@@ -67,7 +67,7 @@ def _nodes(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def check_placeholders(release: Release) -> Iterator[Finding]:
-    """Names of hosts that no site has, as our files have them for others to fill in; one finding for each file."""
+    """Yield one finding for each file that still has placeholders, such as the host name ``example.org``."""
     named: dict[str, list[Path]] = {}
     for file in release.files:
         for path, value in leaves(file.values):
@@ -91,7 +91,13 @@ def _last_with(files: Any, path: Path) -> ValuesFile | None:
 
 @dataclass(frozen=True)
 class _Overlay:
-    """A key that two files set. `is_own`: the earlier file is the administrator's, before our base."""
+    """A key that two files set.
+
+    Attributes:
+        old, value: its values in the earlier and in the later file.
+        is_own: the earlier file comes before our file that calls ``configure(c)``, so it is the administrator's own.
+        default: its value in the chart.
+    """
 
     earlier: ValuesFile
     later: ValuesFile
@@ -107,7 +113,7 @@ class _Overlay:
 
 
 def _replaced(over: _Overlay) -> Iterator[Finding]:
-    """What the earlier file sets, and the later file does not keep."""
+    """Yield findings about what the earlier file sets at this key and the later file removes."""
     key, later, earlier, old, value = dotted(over.path), over.later.name, over.earlier.name, over.old, over.value
     kinds = [isinstance(each, kind) for each in (old, value) for kind in (list, Mapping)]
     if kinds in ([True, False, False, True], [False, True, True, False]) and (value or isinstance(value, list)):
@@ -142,7 +148,7 @@ def _replaced(over: _Overlay) -> Iterator[Finding]:
 
 
 def _names(path: Path, items: list[Any]) -> str:
-    """Names of list entries for a finding. Plain texts are left out, because they may be keys or passwords."""
+    """Return names of list entries for a finding. Entries that are texts are left out: they may be passwords."""
     has_texts = path[:3] == ("hub", "config", "GpuOffers")
 
     def name(item: Any) -> str:

@@ -1,6 +1,7 @@
-"""Reads values files with the line of every key, manifests, and a chart; renders a chart with Helm itself.
+"""Reads the inputs of ``helm check``: values files with the line of every key, manifests, and a chart.
 
-Helm comes as the Python package ``helm-python-sdk`` (extra ``[helm]``), which holds Helm 4 and asks nobody outside.
+It also renders the chart with Helm itself, which comes as the Python package ``helm-python-sdk`` (extra ``[helm]``).
+The package contains Helm 4 and needs no network.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from hub_extensions.tools.helm_check.model import Twice, ValuesFile
 
 _BASE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LARGEST_BYTES = 5_000_000
-"""No values file and no file of a chart is larger; an archive with a larger one is not read."""
+"""A file in a chart's archive that is larger is ignored: no real values file or schema is that large."""
 
 DEEPEST = 10
-"""So deep may kustomizations list each other."""
+"""Maximum depth of folders and kustomizations that list each other, against endless recursion."""
 
 
 class HelmUnusable(Exception):
-    """A file or chart that cannot be read. The text names it, the cause and the remedy."""
+    """The check cannot be made, usually because a file or chart cannot be read. The text has cause and remedy."""
 
 
 class NotValues(Exception):
-    """A file that is there, but Helm would refuse or misread it."""
+    """A values file can be read, but Helm would refuse or misread it. `text` is the reason, `fix` the remedy."""
 
     def __init__(self, file: str, line: int | None, text: str, fix: str) -> None:
         super().__init__(text)
@@ -40,7 +41,7 @@ class NotValues(Exception):
 
 
 class _Loader(_BASE):  # type: ignore[misc, valid-type]
-    """Dates stay text, as in Helm, whose values are JSON."""
+    """A YAML loader that reads dates as texts, as Helm does, because JSON has no dates."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -53,11 +54,11 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_values(place: str) -> ValuesFile:
-    """One values file; ``-`` is the standard input.
+    """Read one values file, or the standard input if `place` is ``-``.
 
     Raises:
-        HelmUnusable: it cannot be read.
-        NotValues: it is not YAML, not a mapping, or more than one document.
+        HelmUnusable: the file cannot be read.
+        NotValues: the file is not YAML, not a mapping, or has more than one document.
     """
     return parse_values(_text(place), place)
 
@@ -74,7 +75,7 @@ def _text(place: str) -> str:
 
 
 def parse_values(text: str, name: str) -> ValuesFile:
-    """The text of a values file. Raises NotValues."""
+    """Parse the text of a values file. `name` is used in findings. Raises NotValues."""
     loader = _Loader(text)
     try:
         root = loader.get_node() if loader.check_node() else None
@@ -113,7 +114,7 @@ def parse_values(text: str, name: str) -> ValuesFile:
 
 
 def _walk(node: Any, path: KeyPath, lines: dict[KeyPath, int], above: set[int]) -> Iterator[Twice]:
-    """Store the line of every key; yield the keys that stand twice in one mapping."""
+    """Store the line of every key in `lines`, and yield the keys that occur twice in one mapping."""
     if not isinstance(node, yaml.MappingNode) or id(node) in above:
         return
     here: dict[str, int] = {}
@@ -129,7 +130,7 @@ def _walk(node: Any, path: KeyPath, lines: dict[KeyPath, int], above: set[int]) 
 
 
 def _plain(value: Any) -> Any:
-    """As Helm has it after its way through JSON: every key a text."""
+    """Convert a value to what Helm makes of it, which passes it through JSON: every key becomes a text."""
     if isinstance(value, Mapping):
         return {_key(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set)):
@@ -149,10 +150,12 @@ def _kind(value: object) -> str:
 
 
 def read_manifests(places: Iterable[Path]) -> list[Mapping[str, Any]]:
-    """Every Kubernetes object of files and folders; of a folder with a kustomization, what that lists.
+    """Return all Kubernetes objects in these files and folders.
+
+    Of a folder with a ``kustomization.yaml``, only the resources that it lists are read.
 
     Raises:
-        HelmUnusable: one cannot be read, or is not YAML.
+        HelmUnusable: a file is missing, cannot be read, or is not YAML.
     """
     return [manifest for place in places for manifest in _manifests(place, 0)]
 
@@ -173,7 +176,7 @@ def _manifests(place: Path, depth: int) -> Iterator[Mapping[str, Any]]:
 
 
 def parse_manifests(text: str, name: str) -> list[Mapping[str, Any]]:
-    """The Kubernetes objects of one text. Raises HelmUnusable."""
+    """Return the Kubernetes objects in the text of a YAML file. Raises HelmUnusable."""
     try:
         found = [each for each in yaml.load_all(text, Loader=_Loader) if each is not None]
     except yaml.YAMLError as problem:
@@ -188,10 +191,13 @@ def parse_manifests(text: str, name: str) -> list[Mapping[str, Any]]:
 
 
 def read_chart(place: Path) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
-    """``Chart.yaml``, the values' JSON schema and the own values of a chart's archive or folder.
+    """Read a chart from an archive or a folder.
+
+    Returns:
+        ``Chart.yaml``, the JSON schema of the values, and the chart's own values.
 
     Raises:
-        HelmUnusable: it is not a chart, or has no schema.
+        HelmUnusable: the archive or folder cannot be read, is not a chart, or has no schema.
     """
     read = _from_folder if place.is_dir() else _from_archive
     names = ("Chart.yaml", "values.yaml", "values.schema.json", "values.schema.yaml")
@@ -213,7 +219,7 @@ HUB_FILES = ("files/hub/jupyterhub_config.py", "files/hub/z2jh.py")
 
 
 def read_hub_files(place: Path) -> dict[str, str]:
-    """The configuration of the hub that a chart brings, by the names of its files. Raises HelmUnusable."""
+    """Return name -> text of the Python files with which a chart configures the hub. Raises HelmUnusable."""
     try:
         texts = (_from_folder if place.is_dir() else _from_archive)(place, HUB_FILES)
     except (OSError, tarfile.TarError, UnicodeDecodeError) as problem:
@@ -250,13 +256,17 @@ def _yaml(text: str, name: str) -> Mapping[str, Any]:
 def ask_helm(
     place: Path, values: Mapping[str, Any], *, release: str, namespace: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Render the chart with Helm; return the sentences of its refusal, and the manifests by template.
+    """Validate and render the chart with Helm.
 
     Args:
-        values: of all files, merged, without the chart's own. release, namespace: as ``helm upgrade`` is given them.
+        values: the merged values of all files, without the chart's own.
+        release, namespace: as they would be given to ``helm upgrade``.
+
+    Returns:
+        The reasons for which Helm refuses the values, and template -> rendered manifests. One of them is empty.
 
     Raises:
-        HelmUnusable: Helm takes the chart for none.
+        HelmUnusable: Helm cannot load the chart.
     """
     from helm_python import Chart, HelmError
 
@@ -275,7 +285,11 @@ def ask_helm(
 
 
 def _with_schema(place: Path, folder: Path) -> Path:
-    """The chart as it is; of one from its sources a copy with the schema in the form that Helm reads."""
+    """Return the path of a chart that Helm can read.
+
+    The source folder of zero-to-jupyterhub has its schema only as YAML. It is copied, and the copy gets the schema as
+    JSON. Other charts are returned unchanged.
+    """
     if not place.is_dir() or (place / "values.schema.json").exists():
         return place
     _, schema, _ = read_chart(place)

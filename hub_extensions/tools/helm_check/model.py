@@ -1,7 +1,7 @@
-"""Values for ``helm check``: values files as they were given, facts about the chart, findings.
+"""The data of ``helm check``: the given values files, facts about the chart, the release to check, and findings.
 
-Plain values for the rules beside this module. A key is a path of names, for a name may hold dots
-(``hub.jupyter.org/…``).
+The rules (``rules/``) read a `Release` and yield `Finding` objects. A key is represented by a tuple of names, because
+a name may contain dots (``hub.jupyter.org/…``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 CONFIGURATION_FILE = re.compile(r"/usr/local/etc/jupyterhub/jupyterhub_config\.d/[^/]+\.py")
-"""A file that the chart's hub runs, after ``hub.config`` and before ``hub.extraConfig``."""
+"""Path of a mounted file that the chart's hub runs as Python, after ``hub.config`` and before ``hub.extraConfig``."""
 
 Path = tuple[str, ...]
 Tree = Mapping[str, Any]
@@ -24,7 +24,7 @@ Severity = Literal["problem", "look at"]
 
 @dataclass(frozen=True)
 class ChartFacts:
-    """A chart: its name and version, the JSON schema of its values (draft 7), and what it sets itself."""
+    """What is known of a chart: name, version, JSON schema of its values (draft 7), and its own values (`defaults`)."""
 
     chart: str
     version: str
@@ -35,7 +35,7 @@ class ChartFacts:
 
 @dataclass(frozen=True)
 class Twice:
-    """A key that stands twice in one file: YAML takes the last."""
+    """A key that occurs twice in one mapping of a file, with the lines of both. YAML uses the last one."""
 
     path: Path
     first: int
@@ -44,7 +44,13 @@ class Twice:
 
 @dataclass(frozen=True)
 class ValuesFile:
-    """One values file. `lines`: where each key stands, counted from 1."""
+    """One values file, as it was given.
+
+    Attributes:
+        name: its path, or ``-``.
+        lines: key -> number of its line, counted from 1.
+        twice: keys that occur twice in one mapping.
+    """
 
     name: str
     values: Tree
@@ -54,7 +60,13 @@ class ValuesFile:
 
 @dataclass(frozen=True)
 class Change:
-    """A setting that the administrator's code set. `path`: the key of the code. `before`: None if it was not set."""
+    """A setting that the administrator's Python has changed.
+
+    Attributes:
+        path: the key of the code in the values.
+        section, trait: the setting, as in ``c.KubeSpawner.image``.
+        before: its value before the code; None if it was not set.
+    """
 
     path: Path
     section: str
@@ -64,7 +76,7 @@ class Change:
 
     @property
     def loses(self) -> bool:
-        """Is something of the value before not in the value after?"""
+        """Whether the new value lacks something that the old one had, such as an entry of a list."""
         before, after = self.before, self.value
         if isinstance(before, list):
             return any(each not in after for each in before) if isinstance(after, list) else True
@@ -75,7 +87,14 @@ class Change:
 
 @dataclass(frozen=True)
 class HookGpu:
-    """A GPU resource that a hook gives to a server. `was_seen`: when it was called; else only its code names it."""
+    """A GPU resource that a hook of the administrator gives to servers.
+
+    Attributes:
+        path: the key of the code in the values.
+        section, hook: the setting, as in ``c.KubeSpawner.modify_pod_hook``.
+        resource: such as ``nvidia.com/gpu``.
+        was_seen: a call of the hook has set the resource. If False, the hook's code only contains its name.
+    """
 
     path: Path
     section: str
@@ -86,15 +105,19 @@ class HookGpu:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The settings of the hub after the administrator's code has run (``evaluate.py``).
+    """What the administrator's Python has done when it was run (``evaluate.py``). Keys are those of pieces of code.
 
     Attributes:
-        failed: key, name of the exception, line (0 if not known) and module that is missing ("" if none is).
-        missing: key and module of each import that was replaced by a stand-in.
-        configured: the keys whose code calls our ``configure(c)``.
-        sentences: the rule and text of each report of ``configure(c)``.
-        unfinished: the key of the code that was running when the process ended or was ended; None if all ran.
-        isolated: whether the code had no network.
+        changes: the settings that it has changed, in order.
+        hooks: the GPU resources that its hooks give to servers.
+        failed: for each piece that failed, its key, the name of the exception, the line (0 if not known) and the
+            missing module ("" if none is missing).
+        missing: key and module of each import of a module that is not installed here.
+        configured: the keys of pieces that call our ``configure(c)``.
+        sentences: rule and text of each report of ``configure(c)``.
+        unfinished: the key of the piece that ran when the process ended early or was killed; None if all pieces ran.
+        in_time: the process ended within the time limit.
+        isolated: the code had no network.
     """
 
     changes: Sequence[Change] = ()
@@ -110,13 +133,16 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Release:
-    """The release to check.
+    """The Helm release that would result from the given files: the input of all rules.
 
     Attributes:
-        files: as given, in order. values: all of them over the chart's defaults. name: the release's.
-        manifests: all Kubernetes objects that go beside the chart; with none given, the policies are taken to be
-            those of ``helm-values/manifests``.
-        evaluation: None if the administrator's code was not run; then `values` is from the files alone.
+        files: the values files, in the given order.
+        values: all files merged over the chart's own values; after an evaluation, with the settings of the code.
+        facts: the chart.
+        manifests: the Kubernetes objects that are applied beside the chart. If empty, the network policies of
+            ``helm-values/manifests`` are assumed.
+        name: name of the release.
+        evaluation: what the administrator's Python has done; None if it was not run.
     """
 
     files: Sequence[ValuesFile]
@@ -138,7 +164,7 @@ class Release:
         return found if isinstance(found, Mapping) else {}
 
     def variables(self, dotted: str) -> Tree:
-        """An ``extraEnv`` by its variables' names; of a list what stands beside each ``name``."""
+        """Return an ``extraEnv`` by names of variables. It may be a mapping, or a list of mappings with a ``name``."""
         named = [each for each in self.items(dotted) if isinstance(each, Mapping)]
         return {str(each.get("name")): each for each in named} or self.tree(dotted)
 
@@ -148,12 +174,12 @@ class Release:
         return found if isinstance(found, list) else ()
 
     def is_given(self, dotted: str) -> bool:
-        """Does one of the files set it (or something below)?"""
+        """Whether one of the files sets this key, or a key below it."""
         path = tuple(dotted.split("."))
         return any(has(file.values, path) for file in self.files)
 
     def where(self, path: Sequence[str]) -> tuple[str, int | None]:
-        """The file that had the last word about a key, and the line; "" where the chart itself had it."""
+        """Return the last file that sets a key, and the line; "" and None if no file sets it."""
         wanted = tuple(path)
         for file in reversed(self.files):
             if has(file.values, wanted):
@@ -168,9 +194,9 @@ class Release:
 
     @property
     def base(self) -> int:
-        """The place of the first file that calls our `configure(c)`; 0 where none does.
+        """The index of the first file that calls our ``configure(c)``, which is ours or a copy of it; 0 if none does.
 
-        Files before it are the administrator's own; later files override it on purpose.
+        Earlier files are the administrator's own. Later files override our settings on purpose.
         """
         for at, file in enumerate(self.files):
             entries = find(file.values, ("hub", "extraConfig"))
@@ -180,13 +206,13 @@ class Release:
 
     @property
     def is_ours(self) -> bool:
-        """Is our spawner or our `configure(c)` in these values at all?"""
+        """Whether the values use this product: our spawner, or a call of our ``configure(c)``."""
         spawner = self.tree("hub.config.JupyterHub").get("spawner_class")
         return is_own_spawner(spawner) or any(calls_configure(code) for _, code in self.python)
 
     @property
     def python(self) -> Sequence[tuple[Path, str]]:
-        """Key and code of all Python in the values, in the order in which the hub runs it."""
+        """Key and text of each piece of Python in the values, in the order in which the hub runs them."""
         files: list[tuple[str, Path, str]] = []
         for name, file in self.tree("hub.extraFiles").items():
             place = str(file.get("mountPath", "")) if isinstance(file, Mapping) else ""
@@ -197,7 +223,11 @@ class Release:
         return [*codes, *((("hub", "extraConfig", name), code) for name, code in entries if isinstance(code, str))]
 
     def change_of(self, path: Sequence[str]) -> Change | None:
-        """The last change by code of a setting ``hub.config.SECTION.TRAIT``; None if code did not set it."""
+        """Return the last change of a setting by the administrator's Python; None if it did not change the setting.
+
+        Args:
+            path: ``hub.config.SECTION.TRAIT`` as a tuple of names.
+        """
         changes = self.evaluation.changes if self.evaluation else ()
         wanted = tuple(path[2:4]) if tuple(path[:2]) == ("hub", "config") else ()
         return next((each for each in reversed(changes) if (each.section, each.trait) == wanted), None)
@@ -205,12 +235,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that would not work, or should be looked at.
+    """One mistake in the values.
 
     Attributes:
-        rule: a stable word for programs. key: the values key, dotted.
-        text: a sentence. fix: what to do about it.
-        file, line: where the key was set; "" and None where the chart or nobody did.
+        rule: a stable identifier for programs.
+        severity: ``problem`` if it would not work, ``look at`` if it may be intended.
+        key: the dotted key of the values.
+        text: a sentence that explains the mistake.
+        fix: what to do about it.
+        file, line: where the key is set; "" and None if no file sets it.
     """
 
     rule: str
@@ -236,23 +269,23 @@ def found(
 
 
 SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
-"""The sections that our spawner reads, the strongest first."""
+"""The sections of settings that our spawner reads; an earlier one takes precedence."""
 
 
 def spawner_keys(trait: str) -> tuple[str, ...]:
-    """The keys of a setting of the spawner, the strongest first."""
+    """Return the keys of the values that can set a trait of the spawner; an earlier one takes precedence."""
     return tuple(f"hub.config.{section}.{trait}" for section in SPAWNERS)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A rule about one value.
+    """A rule about a single value, as a row of a table.
 
     Attributes:
-        keys: the first of them that is set decides.
-        is_wrong: is asked with the value.
-        text: a sentence; ``{0}`` stands for the value.
-        absent: the sentence if none of the keys is set; "" if that is right.
+        keys: the keys that can set the value; the first of them that is set is judged.
+        is_wrong: returns whether a value is wrong.
+        text: the sentence of the finding; ``{0}`` stands for the value.
+        absent: the sentence if none of the keys is set; "" if none needs to be.
     """
 
     rule: str
@@ -274,7 +307,7 @@ def check_rows(release: Release, rows: Iterable[Row]) -> Iterator[Finding]:
 
 
 def name_of(manifest: Tree) -> str:
-    """Kind and name of a Kubernetes object."""
+    """Return kind and name of a Kubernetes object as one text, for findings."""
     return f"{manifest.get('kind')} {(manifest.get('metadata') or {}).get('name', '?')}"
 
 
@@ -291,7 +324,7 @@ def find(tree: Any, path: Iterable[str]) -> Any:
 
 
 def has(tree: Any, path: Iterable[str]) -> bool:
-    """Is there a key of this path, also one that is null?"""
+    """Whether a tree has a key at this path, even if its value is null."""
     for name in path:
         if not isinstance(tree, Mapping) or name not in tree:
             return False
@@ -309,12 +342,12 @@ def leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def dotted(path: Sequence[str]) -> str:
-    """A path as it is written: ``hub.extraFiles."a.py"``."""
+    """Return a path of names as users write it; a name with dots is quoted: ``hub.extraFiles."a.py"``."""
     return ".".join(f'"{name}"' if "." in name else name for name in path)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that is most like this one; "" where none is."""
+    """Return the known name that is most similar to this one, for "did you mean"; "" if none is similar."""
     names = list(known)
     by_case = {each.lower().replace("_", ""): each for each in names}
     alike = by_case.get(name.lower().replace("_", "").replace("-", ""))
@@ -323,7 +356,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Name the type of a value. The value itself may be a password."""
+    """Name the type of a value for a finding, which must not repeat the value: it may be a password."""
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, (int, float)):
@@ -335,19 +368,22 @@ def kind_of(value: object) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in one line, sorted."""
+    """Return names sorted and joined by commas."""
     return ", ".join(sorted(names))
 
 
 def is_own_spawner(chosen: object) -> bool:
-    """Is this ``spawner_class`` ours on Kubernetes? A class of an administrator's own is known only after a run."""
+    """Whether a ``spawner_class`` is our spawner for Kubernetes or a subclass.
+
+    An administrator's own class is known only if the code was run (``--evaluate``), where it is described by a mapping.
+    """
     if isinstance(chosen, Mapping):
         return chosen.get("ours") is True or chosen.get("known") is False
     return chosen == "gpu" or str(chosen).endswith(".GpuKubeSpawner")
 
 
 def _text_of(file: Tree) -> str:
-    """The content of one of ``hub.extraFiles``; "" if it is not a text."""
+    """Return the content of an entry of ``hub.extraFiles``; "" if it is not text."""
     if "binaryData" in file:
         try:
             return base64.b64decode("".join(str(file["binaryData"]).split()), validate=True).decode()
@@ -358,7 +394,7 @@ def _text_of(file: Tree) -> str:
 
 
 def is_only_configure(code: str) -> bool:
-    """Does this Python only call our `configure(c)`, or nothing at all?"""
+    """Whether this Python does nothing but call our ``configure(c)``. True also if it is empty or not valid Python."""
     try:
         statements = ast.parse(code).body
     except (SyntaxError, ValueError, RecursionError):
@@ -369,5 +405,5 @@ def is_only_configure(code: str) -> bool:
 
 
 def calls_configure(code: object) -> bool:
-    """Does this Python call our `configure(c)`?"""
+    """Whether this Python calls our ``configure(c)``, judged by its text."""
     return isinstance(code, str) and "hub_extensions" in code and "configure(" in code

@@ -1,4 +1,4 @@
-"""The reports of our ``configure(c)`` about a configuration: wrong settings, and settings that it leaves alone."""
+"""Collects what our ``configure(c)`` would report about a hub's settings: wrong ones, and ones that it leaves alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ COVERED_BY_RULES = (
     "has a url: the hub's proxy",
     *FORM_SETTINGS.values(),
 )
-"""Notes of ``configure`` that a rule reports better, or that are about the machine on which the check runs."""
+"""Parts of notes of ``configure`` that are left out: a rule reports the same better, or the note is about this machine
+and not the cluster."""
 
 MOST_SETTINGS = 25  # wrong settings that are reported in one run
 APPS = "hub.config.SignOnGate.apps"
@@ -37,15 +38,17 @@ SUBSTITUTES = {
     "hub.config.SignOnGate.connect_url": "http://gate:8192",
     **{f"hub.config.{section}.issuer": "https://provider.invalid/" for section in SECTIONS},
 }
-"""Settings that other settings need, and a right value that replaces a wrong one while the others are checked."""
+"""Settings that other settings depend on -> a valid value. If such a setting is wrong, it is reported, and the value
+replaces it so that the others can be checked."""
 
 Sentence = tuple[str, str]
 
 
 def report_own_settings(given: Any) -> list[Sentence]:
-    """Return rule and sentence of everything that ``configure(c)`` would report; the configuration stays as it is.
+    """Return rule and sentence of everything that ``configure(c)`` would report. The configuration is not modified.
 
-    ``configure`` stops at the first wrong setting, so each one is corrected in a copy until all are found.
+    ``configure`` stops at the first wrong setting. So each wrong setting is corrected in a copy, and ``configure`` is
+    called again until it finds no more.
     """
     config = given
     found: list[Sentence] = []
@@ -69,19 +72,19 @@ def report_own_settings(given: Any) -> list[Sentence]:
 
 
 def key_of(sentence: str) -> str:
-    """The first key of values that a sentence names."""
+    """Return the first values key that a sentence names; ``hub.config`` if it names none."""
     named = re.search(r"\b(?:hub|singleuser|scheduling|proxy)\.[A-Za-z_][\w.]*\w", sentence)
     return named[0] if named else "hub.services.gpu" if f"service {SERVICE_NAME!r}" in sentence else "hub.config"
 
 
 def _as_values(text: str) -> str:
-    """A sentence about ``c.Class.trait`` with the keys of values."""
+    """Return a sentence with each ``c.Class.trait`` replaced by its values key ``hub.config.Class.trait``."""
     named = re.sub(r"\bc\.(?=[A-Z])", "hub.config.", text)
     return named if named.startswith("hub.") else named[:1].upper() + named[1:]
 
 
 def _correct(config: Any, sentence: str) -> bool:
-    """Correct the wrong setting that a sentence names; return whether something was changed."""
+    """Correct or remove the wrong setting that a sentence names; return whether that was possible."""
     key = key_of(sentence)
     for needed, right in SUBSTITUTES.items():
         _, _, section, name = needed.split(".")

@@ -1,8 +1,8 @@
-"""Run a hub's configuration and the administrator's Python, and write down what they set.
+"""Runs a hub's configuration and the administrator's Python, and records which settings they change.
 
-``evaluate.py`` starts this file as a program of its own, with nothing of the environment. It reads a job as JSON from
-the standard input and writes what it has found to a file after each piece of code, so that a piece that never ends
-costs only what comes after it.
+``evaluate.py`` starts this file as a separate program, without the environment variables of the caller. It reads a job
+as JSON from the standard input, and writes its results to a file after each piece of code. So if a piece never ends,
+the results of the pieces before it are kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GIVING = {"STORE_SUBSCR", "BUILD_MAP", "BUILD_CONST_KEY_MAP"}
 
 
 def leave_network() -> bool:
-    """Move this process into a network namespace of its own; return whether the kernel allowed it."""
+    """Move this process into a new, empty network namespace; return whether the kernel allowed it."""
     user, group = os.getuid(), os.getgid()
     unshare = ctypes.CDLL(None, use_errno=True).unshare
     if unshare(NEW_USER | NEW_NETWORK) != 0:
@@ -68,7 +68,10 @@ class _LooseClass(type):
 
 
 class Loose(metaclass=_LooseClass):
-    """Stands for an object that is not there: every attribute, call and item is another one, and it is false."""
+    """Stands in for an object that does not exist here. Every attribute, call and item of it is another `Loose`.
+
+    It is false, and empty if iterated, so that most code runs through.
+    """
 
     def __init__(self, *_: Any, **attributes: Any) -> None:
         self.__dict__.update(attributes)
@@ -105,9 +108,12 @@ class _MissingModule(types.ModuleType):
 
 
 class MissingModules:
-    """Stands in for modules that the administrator's code imports and that are not installed here.
+    """An import finder that replaces modules which the administrator's code imports and which are not installed here.
 
-    Imports by other modules are left alone: many try an import to see whether a module is installed.
+    Imports by other modules fail as usual, because many modules try an import to see whether a package is installed.
+
+    Args:
+        codes: labels of the pieces of the administrator's code.
     """
 
     def __init__(self, codes: set[str]) -> None:
@@ -137,7 +143,7 @@ class MissingModules:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A setting as JSON; ``{"$class": …}`` and ``{"$object": …}`` stand for values without a JSON form."""
+    """Convert a setting to JSON types. A class or another object becomes ``{"$class": …}`` or ``{"$object": …}``."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if depth > 20:
@@ -160,7 +166,10 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def snapshot(config: Any) -> dict[str, dict[str, Any]]:
-    """All settings as JSON. Reading one that is not there makes an empty LazyConfigValue, which is left out."""
+    """Return section -> trait -> value of all settings, as JSON types.
+
+    Empty values of type LazyConfigValue are left out: traitlets creates them when code reads a setting that is not set.
+    """
     return {
         section: {
             name: plain(value)
@@ -175,7 +184,7 @@ def snapshot(config: Any) -> dict[str, dict[str, Any]]:
 
 
 class _Always(dict[str, Any]):
-    """A user's choices in a form: the same answer to every question."""
+    """User options that contain every key, with the same value for each."""
 
     def __init__(self, answer: str) -> None:
         super().__init__({answer: answer})
@@ -191,7 +200,7 @@ class _Always(dict[str, Any]):
 
 
 class _Group(str):
-    """A group, as the hub's object and as a name."""
+    """A group of the test user. Hooks can use it as its name or as the hub's object with the attribute ``name``."""
 
     __slots__ = ()
     name = property(str)
@@ -227,7 +236,7 @@ def _part(thing: Any, *names: str) -> Any:
 
 
 def gpus_asked(spawner: Any, pod: Any, is_gpu: Any) -> set[str]:
-    """GPU resources that a spawner's settings and a pod ask for."""
+    """Return the names of the GPU resources that a spawner's settings and a pod request."""
     trees = [_part(spawner, "extra_resource_limits"), _part(spawner, "extra_resource_guarantees")]
     containers = [_part(spawner, "extra_container_config")]
     for name in ("containers", "init_containers", "initContainers"):
@@ -239,7 +248,7 @@ def gpus_asked(spawner: Any, pod: Any, is_gpu: Any) -> set[str]:
 
 
 def _codes(function: Any, depth: int = 0) -> Iterator[types.CodeType]:
-    """The code of a function, and of the functions of the configuration that it calls."""
+    """Yield the code objects of a function, and of the functions in the same piece of code that it calls."""
     function = getattr(function, "func", None) or getattr(function, "__func__", None) or function
     code = getattr(function, "__code__", None)
     if code is None or depth > 5:
@@ -264,7 +273,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def texts_of(function: Any) -> list[str]:
-    """The texts in the code of a function, and in the global values that it names."""
+    """Return all string constants in the code of a function, and in the global variables that it uses."""
     inner = getattr(function, "func", None) or function
     found: list[str] = []
     for code in _codes(function):
@@ -280,7 +289,7 @@ def stores_items(function: Any) -> bool:
 
 
 def call(function: Any, *arguments: Any) -> Any:
-    """Call a hook, and wait for it if it is a coroutine; a hook that takes too long ends with an exception."""
+    """Call a hook and return its result; a coroutine is awaited. A hook that takes too long ends with an exception."""
 
     async def result() -> Any:
         answer = function(*arguments)
@@ -295,9 +304,13 @@ def call(function: Any, *arguments: Any) -> Any:
 
 
 def try_hook(name: str, hook: Any, settings: Mapping[str, Any], is_gpu: Any) -> tuple[set[str], bool]:
-    """The GPU resources that a hook gives to a server, and whether it was seen to give them.
+    """Find the GPU resources that a hook gives to a server.
 
-    The hook is called for a user who chose nothing, and then with each text of its code as choice, group and name.
+    The hook is called for an invented user who has chosen nothing. Then it is called with each string constant of its
+    code as the user's choice, group and name, because hooks usually compare these with such constants.
+
+    Returns:
+        The resources, and whether a call has set them. If not, the hook's code only contains their names.
     """
     texts = texts_of(hook)
     for answer in [None, *texts[:MOST_VARIANTS]]:
@@ -319,7 +332,7 @@ def try_hook(name: str, hook: Any, settings: Mapping[str, Any], is_gpu: Any) -> 
 
 
 class SandboxRun:
-    """One run of a configuration."""
+    """One run of the chart's configuration and of all pieces of the administrator's code."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         from traitlets.config import Config
@@ -340,7 +353,7 @@ class SandboxRun:
         Path(self.job["result"]).write_text(json.dumps(self.result), encoding="utf-8")
 
     def note_changes(self) -> None:
-        """Write down what the current piece of code has changed."""
+        """Record which settings differ from the last snapshot, as changes by the current piece of code."""
         now = snapshot(self.config)
         for section, traits in now.items():
             for name, value in traits.items():
@@ -351,7 +364,7 @@ class SandboxRun:
         self.known = now
 
     def configure(self, config: Any) -> None:
-        """Takes the place of our ``configure(c)``: keeps what it would report, and writes nothing."""
+        """Replacement of our ``configure(c)`` in the sandbox: records what it would report, and writes no file."""
         self.note_changes()
         self.ours.load_own_class(config)
         self.result["configured"].append(self.label)
@@ -385,7 +398,7 @@ class SandboxRun:
         self.write(running="", ended=True)
 
     def base(self, names: dict[str, Any]) -> None:
-        """The chart's own configuration; without a chart what the values themselves set."""
+        """Run the chart's own configuration; without a chart, apply the settings that follow from the values."""
         if self.job["config_file"]:
             sys.path.insert(0, str(Path(self.job["config_file"]).parent))
             text = Path(self.job["config_file"]).read_text(encoding="utf-8")
@@ -411,7 +424,7 @@ class SandboxRun:
             setattr(section, name, value)
 
     def fail(self, problem: BaseException) -> None:
-        """Note why a piece of code ended, without the words of the exception, which may repeat a password."""
+        """Record the type and line of an exception in a piece of code. Its text is left out: it may have a password."""
         line, trace = 0, problem.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename == self.label:
@@ -439,7 +452,7 @@ class SandboxRun:
                         self.result["hooks"].append([label, section, name, each, was_seen])
 
     def list_profiles(self, section: str, profiles: Any, settings: Mapping[str, Any]) -> None:
-        """Note the profiles that a function returns, in the place of the function."""
+        """Call a ``profile_list`` that is a function, and record the profiles that it returns as its value."""
         try:
             found = plain(call(profiles, fake_spawner(settings, None)))
         except BaseException:  # noqa: BLE001  an administrator's code may raise anything for an invented server
