@@ -1,1 +1,1 @@
-"""The wait forecast in the service: records, learning and computing."""
+"""The wait forecasts in the service: when they are computed, by which process, and how they came true."""

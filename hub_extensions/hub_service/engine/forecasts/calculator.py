@@ -1,6 +1,7 @@
-"""Learns from past uses and computes the likely waits: the part of the forecast that needs numpy and the history.
+"""Learns from past uses (one server's time with a GPU) and computes the likely waits.
 
-It runs in the worker process (``forecast_worker.py``). Tests and benchmarks may use it in their own process.
+This is the part of the forecast that needs numpy and the history in memory. It runs in the worker process
+(``forecast_worker.py``). Tests and benchmarks may use it in their own process.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ class ForecastCalculator:
         self._pages.append(pickle.dumps(page, pickle.HIGHEST_PROTOCOL))
 
     def load_history(self, joins: Sequence[Given]) -> None:
-        """Forget everything and learn from the pages, then from these forecasts that came true."""
+        """Forget everything and learn from the added pages of past uses, then from the forecasts that came true.
+
+        Args:
+            joins: the forecasts that users were given when they joined the line.
+        """
         model = WaitModel()
         while self._pages:  # the model learns in the order of the ends
             if self._closed:

@@ -1,6 +1,6 @@
-"""The wait forecast's part of the state: the last result, finished forecasts, and records that are not learned yet.
+"""The wait forecast's part of the state: the last result, forecasts that came true, and what is still to be learned.
 
-It follows the committed changes, like the rest of the state.
+It changes with the committed changes, like the rest of the state.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ from hub_extensions.hub_service.engine.state.clock import RunningClock
 
 ServerKey = tuple[str, str]
 UNREAD = 20_000
-"""Maximum number of finished uses that are kept until they are learned."""
+"""Maximum number of finished uses (one server's time with a GPU) that are kept until they are learned."""
 
 
 class ForecastState:
     """The state of the wait forecast.
 
     Attributes:
-        waits: the result of the last computation. None before the first one.
-        revision: grows with every change of tickets, leases, devices and pools.
-        stays, matured: finished uses and forecasts that are not learned yet.
-        given: ticket -> its open forecasts.
-        records: pool -> its last finished forecasts.
-        joins: pool -> those of them that were given at a join.
-        progress: server -> its last progress report, and the reported end in running time.
+        waits: the result of the last computation; `None` before the first one.
+        revision: grows with every change of tickets (places in line), leases, devices and pools (devices of one kind).
+        stays: finished uses (one server's time with a GPU) from which the calculator has not learned yet.
+        matured: forecasts that came true, from which the calculator has not learned yet.
+        given: ticket -> the forecasts that its user was given and whose outcome is not known yet.
+        records: pool -> the last forecasts that came true.
+        joins: pool -> the forecasts of `records` that users were given when they joined the line.
+        progress: server -> its last report of when it will be done, and the reported end in running time.
         past: usual start times and memory peaks.
     """
 
@@ -76,13 +77,17 @@ class ForecastState:
     # -------------------------------------------------------------- for pages and clients
 
     def fresh(self, elapsed: float) -> LikelyWaits | None:
-        """Return the last result, or None if it is missing or too old to be shown."""
+        """Return the result of the last computation; `None` if there is none or it is too old to be shown.
+
+        Args:
+            elapsed: now, in seconds of the machine's monotonic clock.
+        """
         if self.waits is None or elapsed - self.waits.elapsed > VALID.total_seconds():
             return None
         return self.waits
 
     def of_ticket(self, ticket: Ticket, verdict: Verdict, offer: GpuOffer, clock: RunningClock) -> Verdict:
-        """Return the verdict of a waiting ticket with its likely wait.
+        """Add the likely wait to the verdict (admission's answer) about a waiting ticket (the user's place in line).
 
         Args:
             offer: the offer that the position is for.
@@ -112,12 +117,12 @@ class ForecastState:
         )
 
     def pool_of(self, waits: LikelyWaits, ticket: Ticket, offer: GpuOffer) -> str:
-        """Return the pool whose history the ticket's forecast is based on."""
+        """Return the pool (devices of one kind) on whose past uses a ticket's (place in line) forecast is based."""
         return self._pool(waits, ticket, offer, waits.tickets.get(ticket.id))
 
     @staticmethod
     def _pool(waits: LikelyWaits, ticket: Ticket, offer: GpuOffer, likely: Likely | None) -> str:
-        """Return the first of the ticket's pools with enough data, as the simulation does."""
+        """Return the first pool of the ticket's wanted offers with enough past uses, as the simulation does."""
         if likely is None:
             return offer.pool
         pools = tuple(
@@ -149,13 +154,13 @@ class ForecastState:
     # -------------------------------------------------------------- its own record
 
     def accuracy(self, pool: str) -> Accuracy:
-        """Return the accuracy of a pool's forecasts."""
+        """Return how well the last forecasts of a pool (devices of one kind) came true."""
         if pool not in self._judged:
             self._judged[pool] = accuracy_of(pool, self.records.get(pool, ()))
         return self._judged[pool]
 
     def report(self, clock: RunningClock) -> ForecastReport:
-        """Return the report on the forecast for administrators."""
+        """Return how good the forecasts of each pool were, and how old the last result is, for administrators."""
         waits = self.fresh(clock.elapsed())
         views = {} if self.waits is None else self.waits.pools
         pools = (
@@ -197,12 +202,16 @@ class ForecastState:
             self._take(given)
 
     def restore(self, still_open: Iterable[Given]) -> None:
-        """Restore open forecasts after a restart."""
+        """Restore, after a restart, the forecasts whose outcome is not known yet."""
         for given in still_open:
             self._take(given)
 
     def came_true(self, stored: Iterable[Given]) -> None:
-        """Restore finished forecasts after a restart, in this order; those finished since then come after them."""
+        """Restore, after a restart, the stored forecasts that came true, before the ones that came true since.
+
+        Args:
+            stored: the earliest outcome first.
+        """
         known = {given.id: given for given in stored}
         since = [given for some in self.records.values() for given in some]
         self.records, self.joins, self._judged = {}, {}, {}
@@ -242,6 +251,9 @@ class ForecastState:
         return True
 
     def ends_of(self, server: ServerKey, now: datetime) -> tuple[Progress, datetime] | None:
-        """Return a server's progress report and its end, or None if it is missing or the end is long past."""
+        """Return the last report of a server of when it will be done, and the reported end in running time.
+
+        `None` if there is no report, or if the reported end is long past.
+        """
         found = self.progress.get(server)
         return None if found is None or now > found[1] + OVERDUE else found

@@ -136,7 +136,7 @@ class ForecastWorker:
 
 
 def work(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until the service closes the pipe."""
+    """Run the worker process: answer requests until the service closes the pipe."""
     from hub_extensions.adapters.allocator import trim_memory
     from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
 

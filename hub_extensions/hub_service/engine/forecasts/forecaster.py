@@ -1,8 +1,8 @@
-"""Decide when the likely waits are computed, and store the answer. The event loop never waits for a computation.
+"""Decides when the likely waits are computed, and stores the answer. The event loop never waits for a computation.
 
-The calculator learns from the records of the store, page by page, then from each use that ends. After each computation
-the users in line get their forecasts, which are kept until they come true. ``forecast_state.py`` decides which of them
-are shown.
+The calculator learns from the usage records in the store, page by page, then from each use (one server's time with a
+GPU) that ends. After each computation the users in line get their forecasts. Some of them are stored until they come
+true, to judge the forecast. ``forecast_state.py`` decides which forecasts are shown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ SEED = 1
 PAUSE = 1.0
 """Minimum seconds between the starts of two computations."""
 EVERY = 30.0
-"""Seconds after which the waits are computed again without a change: whoever stays on is likely to stay longer."""
+"""Seconds after which the waits are computed again although nothing has changed: the longer a server has run, the
+longer it is likely to run on."""
 IDLE = 300.0
 """Seconds without a computation, while nobody holds or waits for a GPU, after which the calculator's memory is
 released. Loading the history of 20,000 uses again takes a second or two when the next user comes."""
@@ -53,11 +54,11 @@ AT_ONCE = 1000
 GIVEN_AT_ONCE = 200
 """Forecasts written in one transaction."""
 OVERDUE_SECONDS = 60.0
-"""Minimum seconds that a server is expected to run which is beyond the end it reported."""
+"""Minimum seconds for which a server is expected to run on, if it has not ended at the time that it reported."""
 
 
 class Publisher(Protocol):
-    """Publishes the tickets' waits to those who listen."""
+    """Publishes the waits of tickets (users' places in line) to the hub and to open pages."""
 
     def figures_changed(self) -> None:
         """Publish soon, because the waits have changed."""
@@ -144,7 +145,7 @@ class Forecaster:
 
         Raises:
             StoreUnavailable: the store cannot be read now; what was learned before stays.
-            CalculationEnded: see there.
+            CalculationEnded: the worker process has ended, so the history has to be loaded again.
         """
         matured = await self._store.matured_forecasts() if first else ()
         async with self._transaction() as transaction:
@@ -233,7 +234,7 @@ class Forecaster:
     # -------------------------------------------------------------- the forecasts that users get
 
     async def give(self, found: WaitForecasts) -> None:
-        """Keep the forecasts that users in line get at their join and after each full hour, to judge them later."""
+        """Store the forecasts that users in line get when they join and after each full hour, to judge them later."""
         waits = self.state.forecasts.waits
         sizes = found.sizes if found.sizes != self._sizes else None
         if waits is None:

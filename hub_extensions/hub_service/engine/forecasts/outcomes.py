@@ -1,4 +1,6 @@
-"""Derive the outcome of each forecast from the changes of its ticket, so that both are committed together."""
+"""Derives the outcome of each wait forecast from the changes of its ticket (the user's place in line), so that both are
+committed together.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from hub_extensions.hub_service.engine.state.state import State
 
 
 def with_outcomes(state: State, changes: Changes) -> Changes:
-    """Add to the changes the forecasts whose tickets start, leave or change by them."""
+    """Add to the changes of a transaction the outcomes of forecasts whose tickets (places in line) they admit, end or
+    change.
+    """
     over = [
         _ended(state, given, how)
         for row in changes.tickets
@@ -22,7 +26,10 @@ def with_outcomes(state: State, changes: Changes) -> Changes:
 
 
 def _how(state: State, row: TicketRow) -> str:
-    """Return ``started``, ``left`` or ``changed``; "" if the ticket still waits unchanged."""
+    """Return the outcome of a ticket (place in line): ``started``, ``left``, or ``changed`` if it wants other offers.
+
+    "" if it still waits unchanged.
+    """
     before = state.tickets.get(row.ticket.id)
     if row.end is not None:
         return "left"
@@ -38,7 +45,9 @@ def _ended(state: State, given: Given, how: str) -> Given:
 
 
 def lost_forecasts(state: State) -> tuple[Given, ...]:
-    """Return the forecasts of tickets that no longer wait and whose outcome was not recorded."""
+    """Return the forecasts of tickets (places in line) that no longer wait and whose outcome was not recorded, as
+    forecasts without a known outcome.
+    """
     waiting = {ticket.id for ticket in state.tickets.values() if ticket.state is TicketState.WAITING}
     gone = (given for ticket, some in state.forecasts.given.items() if ticket not in waiting for given in some)
     return tuple(_ended(state, given, "changed") for given in gone)

@@ -1,4 +1,6 @@
-"""Statistics of past uses: how long a start usually takes, and how much memory a user needed last."""
+"""Statistics of past uses (one server's time with a GPU): how long a start usually takes, and how much memory a user
+needed last.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ PEAKS = 3
 
 
 class PastUses:
-    """Start times by offer and memory peaks by user. It follows the committed changes."""
+    """Keeps the last start times of each offer and memory peaks of each user, and adds those of committed changes."""
 
     def __init__(self) -> None:
         self._starts: dict[OfferId, deque[float]] = {}
@@ -45,16 +47,16 @@ class PastUses:
             self._ended(record)
 
     def usual_start(self, offer: OfferId) -> float | None:
-        """Return the usual seconds from admission until ready, or None if not known."""
+        """Return the median of the seconds from admission until a server is ready; `None` with too few starts."""
         known = self._starts.get(offer, ())
         return median(known) if len(known) >= FEW else None
 
     def peak_of(self, user: str) -> int | None:
-        """Return the highest memory peak of this user's last uses, or None if not known."""
+        """Return the highest memory peak in bytes of this user's last uses (servers with a GPU); `None` if unknown."""
         return max(self._peaks.get(user, ()), default=None)
 
     def forget(self, user: str) -> None:
-        """Forget a deleted user."""
+        """Forget the memory peaks of a deleted user."""
         self._peaks.pop(user, None)
 
     def _started(self, offer: OfferId, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Orders of administrators: drain a card, stop or keep a server, write a letter to the users of a card.
+"""Orders of administrators: close a card to new servers (drain), stop or keep a server, write to the users of a card.
 
 Each order is written with the administrator's name and reason, and the users concerned are notified. The culler carries
 out a stop.
@@ -41,7 +41,12 @@ ORDERS = ("drained-card", "undrained-card", "stop-ordered", "stop-withdrawn", "k
 
 
 class AdminOrders:
-    """Carries out administrators' orders, or begins them."""
+    """Carries out administrators' orders; a stop is recorded here, and the culler carries it out.
+
+    Args:
+        culler: judges all servers at once after an order.
+        cluster: `None` on one machine.
+    """
 
     def __init__(
         self,
@@ -50,7 +55,6 @@ class AdminOrders:
         culler: Culler,
         cluster: ClusterLeases | None = None,
     ) -> None:
-        """Args: culler: judges servers at once when something was ordered. cluster: `None` on one machine."""
         self.state = state
         self.transaction = transaction
         self.culler = culler
@@ -58,7 +62,10 @@ class AdminOrders:
         self.nodes = None if cluster is None else cluster.drains
 
     async def drain(self, place: str, why: str, admin: str) -> None:
-        """Nothing new starts on this card, or on the whole machine, from now on and after a restart.
+        """Close a card, a node or the whole machine to new servers, also after a restart. Running servers go on.
+
+        Args:
+            place: `Device.identity` of the card, `MACHINE`, or the name of a node.
 
         Raises:
             Refused: 400: no reason. 409: unknown card, or drained already; on a cluster see `NodeDrains`.
@@ -77,7 +84,11 @@ class AdminOrders:
             await transaction.write(Changes(journal=(row,), meta={CORDONS: write_cordons((*cordons, new))}))
 
     async def undrain(self, place: str, why: str, admin: str) -> None:
-        """Servers start there again. Raises Refused: 400: no reason. 409: it is not drained."""
+        """Open a card, a node or the machine to new servers again.
+
+        Raises:
+            Refused: 400: no reason. 409: it is not drained.
+        """
         why = reason_of(why)
         if self.nodes is not None:
             await self.nodes.undrain(place, why, admin)
@@ -112,7 +123,7 @@ class AdminOrders:
         self.culler.decide_soon()
 
     def may_undo_stop(self, lease_id: str) -> bool:
-        """Whether an administrator's order to stop the server of this lease stands, and can be withdrawn."""
+        """Return whether an administrator has ordered a stop of this lease's server that can be withdrawn."""
         try:
             facts, _ = self._running(lease_id)
         except Refused:
@@ -156,9 +167,15 @@ class AdminOrders:
             await transaction.write(replace(after, facts=(kept,), journal=(row,), notices=told))
 
     async def write_to(self, place: str, text: str, admin: str) -> int:
-        """A letter to everybody on a place: in the panel, on the next page, and by the channels of notices.
+        """Send a message to the user of each server on a card, a node or the machine.
 
-        Returns how many servers it is for. Raises Refused: 400: no text. 409: nobody's server runs there.
+        Users read it in the panel, on their next page, and by webhook or e-mail if these are configured.
+
+        Returns:
+            The number of servers that it is for.
+
+        Raises:
+            Refused: 400: no text. 409: no server runs there.
         """
         text = reason_of(text)
         async with self.transaction() as transaction:
@@ -212,7 +229,11 @@ class AdminOrders:
 
 
 def reason_of(why: str) -> str:
-    """Return the administrator's words. Raises Refused (400) without any."""
+    """Return the reason that an administrator has typed, as one line of limited length.
+
+    Raises:
+        Refused: 400: the reason is empty.
+    """
     words = " ".join(why.split())
     if not words:
         raise Refused.because(400, explain("reason-needed"), "why")

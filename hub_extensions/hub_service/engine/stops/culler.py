@@ -1,7 +1,7 @@
-"""Carry out stops: gather evidence, ask ``core/culling``, warn, drain, check again, have the hub stop the server.
+"""Carries out stops: gathers evidence, asks ``core/culling``, warns, drains, checks again, has the hub stop the server.
 
-The server is checked once more after its drain, so that a user who came back keeps working. The states of a stop are in
-``core/stops/lifecycle.py``.
+During the drain, cells are interrupted, notebooks are saved and the user's own hook runs. The server is checked once
+more after it, so that a user who came back keeps working. The states of a stop are in ``core/stops/lifecycle.py``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _Judgement = tuple[ServerFacts, ServerFacts, CullDecision]
 
 
 class Culler(ServerEvidence):
-    """Decisions about running servers, carried out."""
+    """Decides about all running servers every few seconds, warns their users, and has the hub stop servers."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Culler(ServerEvidence):
                 log.debug("nothing is culled: %s", problem)
 
     def next_turn(self) -> float:
-        """Seconds until the next decision: a server whose end comes before waits for no further turn."""
+        """Return the seconds until the next decision. It comes earlier than usual if a server has to stop before."""
         left = (self._next_end - self.state.clock.now()).total_seconds() if self._next_end is not None else EVERY
         return min(max(left, SHORTEST_TURN), EVERY) if self.state.hub_view.is_up else EVERY
 
@@ -99,7 +99,9 @@ class Culler(ServerEvidence):
         self._soon.set()
 
     async def decide_all(self) -> None:
-        """Fold the samples in, decide about every server, and begin the stops that are due."""
+        """Decide about every server by the newest measurements, store these and the warnings, and begin the stops that
+        are due.
+        """
         async with self.transaction() as transaction:
             now = self.state.clock.now()
             self._since = self._since or now
@@ -140,7 +142,7 @@ class Culler(ServerEvidence):
         return [self._judge(facts, now) async for facts in in_batches(self.state.facts.values(), AT_A_TIME)]
 
     def _judge(self, facts: ServerFacts, now: datetime) -> _Judgement:
-        """Return the facts as they are kept, the facts after a look at the evidence, and the decision."""
+        """Return the server's facts as they are stored, its facts after the newest evidence, and the decision."""
         known = self.known(facts)
         seen = self.observe(facts, known, now)
         decision = self.decision(seen, known)
@@ -170,7 +172,7 @@ class Culler(ServerEvidence):
         return warning_notices(facts, offer.plain_name if offer else facts.offer, policy, channels, now, ids=ids)
 
     def _stops_to_begin(self, judged: Sequence[_Judgement], now: datetime) -> set[tuple[str, str]]:
-        """Return the servers whose stop begins now. Some stops are new, some were broken off by a restart of ours."""
+        """Return the servers whose stop begins now: a new stop, or one that a restart of this service broke off."""
         while self._begun and now - self._begun[0] >= stops.COUNTED:
             self._begun.popleft()
         due, pauses = list[DueStop](), dict[tuple[str, str], StopPause]()
@@ -195,7 +197,8 @@ class Culler(ServerEvidence):
     def _announced(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> StopRecord | None:
         """Return the stop of a server with the causes that are announced after this decision; `None` if none is.
 
-        A pause lasts while its server is due, also in a gap of its samples; its next end has nothing of it.
+        The pause after a failed try lasts as long as the server is due to stop. Once it is not due any more, its next
+        stop begins without a pause.
         """
         stop = self.state.stop_of(facts)
         if stop is not None and stop.state not in (StopState.ANNOUNCED, StopState.WAITING):
@@ -209,7 +212,7 @@ class Culler(ServerEvidence):
         return None if stop is None or stop.state is StopState.ANNOUNCED else stop
 
     def _lost_stops(self, judged: Sequence[_Judgement]) -> list[StopKey]:
-        """Return the stops of servers whose run is not there any more."""
+        """Return the stops to delete, because the run of the server that they were for has ended otherwise."""
         runs = {_key(seen): seen.started for _, seen, _ in judged}
         left = (StopState.ENDING, StopState.RETURNING, StopState.RETURNED)
         return [
@@ -224,7 +227,7 @@ class Culler(ServerEvidence):
         return DueStop((facts.user, facts.server), decision.stops_at or now, lease.share if lease else 0, waiting)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
-        """While culling is off, log once a day a server what would have been done."""
+        """Log that a server would be stopped, at most once a day for each, while culling is a dry run."""
         would = decision.would
         if would is None:
             return
@@ -245,7 +248,10 @@ class Culler(ServerEvidence):
         task.add_done_callback(lambda _: self._tries.pop(stop.key, None))
 
     async def _stop(self, stop: StopRecord, facts: ServerFacts, decision: CullDecision) -> None:
-        """Drain a server, look at it once more, and have the hub stop it. A try that fails leaves a pause."""
+        """Wait until a server is drained, check it once more, and have the hub stop it.
+
+        If the hub refuses or does not answer, the next try begins after a pause.
+        """
         about = {"user": facts.user, "server": facts.server}
         try:
             if not await self._drained(stop, decision.stops_at):
@@ -279,7 +285,7 @@ class Culler(ServerEvidence):
         """Wait until cells are interrupted, notebooks saved and the user's hook has ended, or took too long.
 
         Args:
-            at: when the server stops, if that is still to come.
+            at: the announced time of the stop; `None` if the server stops as soon as it is drained.
 
         Returns:
             Whether the server is still to be stopped: its stop was not withdrawn, and its run is not over.
@@ -300,15 +306,18 @@ class Culler(ServerEvidence):
             await asyncio.sleep(0.2)
 
     def _awaits_sample(self, stop: StopRecord) -> bool:
-        """Whether the user's hook has ended, and the use of the GPU after that is not known yet."""
+        """Return whether the stop waits for a measurement: the user's hook has ended, and the use of the GPU after that
+        is not known yet.
+        """
         lease, ended = self.state.leases.get(stop.lease), stop.seen.hook_ended
         sample = None if lease is None or ended is None else self.sample_of(lease)
         return stops.awaits_sample(sample, ended, self.state.clock.utc_now())
 
     async def _ask(self, facts: ServerFacts, server: HubServer | None) -> CullDecision | None:
-        """Note that the hub is asked to stop this very run of the server, and return why.
+        """Check the server once more, and record that the hub is asked to stop this run of the server.
 
-        `None` if another run is there, if somebody came back, or if the stop was withdrawn.
+        Returns:
+            The decision to stop it; `None` if another run is there, the user came back, or the stop was withdrawn.
         """
         await self.dcgm.refresh()  # what was measured elsewhere is some seconds old
         async with self.transaction() as transaction:
@@ -330,10 +339,12 @@ class Culler(ServerEvidence):
             return decision
 
     async def _put_off(self, facts: ServerFacts, pause: StopPause | None = None, *, is_unsure: bool = False) -> None:
-        """This run is not stopped now, and not tried again before a pause is over.
+        """Put the stop of this run of a server off until a pause is over.
 
         Args:
-            is_unsure: the hub may have begun the stop, so it stays begun, and so does what is noted of its return.
+            pause: `None` for the shortest one.
+            is_unsure: the hub may have begun the stop, so the record of the stop stays as it is, with the note that the
+                server comes back without a GPU.
         """
         async with self.transaction() as transaction:
             current, stop = self.state.facts.get((facts.user, facts.server)), self.state.stop_of(facts)
@@ -376,13 +387,13 @@ class Culler(ServerEvidence):
     # -------------------------------------------------------------- withdrawals
 
     def refuse_withdrawal(self, facts: ServerFacts) -> Reason | None:
-        """Return why no cause of this server's stop can be withdrawn any more; `None` if it can."""
+        """Return why this server's stop cannot be withdrawn any more; `None` if it can."""
         return stops.refuse_withdrawal(self.state.stop_of(facts))
 
     def without_orders(self, facts: ServerFacts, by: Withdrawal) -> Changes | None:
-        """Return the changes of a server whose orders this action withdraws; `None` if it withdraws none.
+        """Return the changes that withdraw the orders to stop a server that this action (`by`) withdraws.
 
-        Its other causes come at their own times, and its user is told.
+        `None` if it withdraws none. Other causes still stop the server at their own times. The user is notified.
         """
         taken = [each for each in self.state.orders_of(facts) if each.withdrawn_by is by]
         if not taken or self.refuse_withdrawal(facts) is not None:
@@ -391,15 +402,17 @@ class Culler(ServerEvidence):
         return replace(self.withdrawn(left, by), facts=(left,), notices=(self.undone(facts, by),))
 
     def undone(self, facts: ServerFacts, by: Withdrawal) -> NoticeRow:
-        """The notice for the user of a server whose orders were withdrawn."""
+        """Return the notice for the user of a server that an order to stop it was withdrawn."""
         told = explain("reclaim-undone") if by is Withdrawal.LINE else explain("admin-stop-undone")
         return NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, told)
 
     def withdrawn(self, after: ServerFacts, by: Withdrawal) -> Changes:
-        """Return the stop of a server after a cause was withdrawn. If no other cause is announced, no stop is left.
+        """Return the changes of a server's stop after the causes that `by` withdraws are gone.
+
+        If no other cause is announced, the stop is deleted.
 
         Args:
-            after: the facts without that cause.
+            after: the server's facts without these causes.
         """
         stop = self.state.stop_of(after)
         if stop is None:
@@ -437,7 +450,7 @@ def _causes(decision: CullDecision) -> tuple[StopCause, ...]:
 
 
 def _announced_causes(decision: CullDecision) -> tuple[StopCause, ...]:
-    """Return the causes if a warning is shown or one of them was ordered."""
+    """Return the causes of a stop if the user is warned of it or somebody ordered it; otherwise an empty tuple."""
     causes = _causes(decision)
     is_announced = decision.action is not Action.KEEP or any(each.stands for each in causes)
     return causes if is_announced else ()

@@ -1,9 +1,9 @@
 """The use of leased GPUs that the machine itself does not report, as measured by DCGM and stored in Prometheus.
 
-On one machine it is asked only about devices that tell their use to nobody here; on a cluster about the pods of all
-leases. An answer is remembered until it is a minute old: a Prometheus that is away makes the use unknown, never idle.
-Not here: how Prometheus is asked (``adapters/prometheus.py``), whose a series is (``core/gpu/dcgm.py``), and what
-follows from it (``server_evidence.py``).
+On one machine, Prometheus is asked only about leased devices whose use the service cannot read itself; on a cluster,
+about the pods of all leases. An answer counts until it is a minute old. If Prometheus does not answer, the use is then
+unknown, which never counts as idle. Not here: the queries (``adapters/prometheus.py``), to which lease a time series
+belongs (``core/gpu/dcgm.py``), and what follows from the use (``server_evidence.py``).
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from hub_extensions.hub_service.setup.settings import Settings
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 10.0
-"""Seconds from one question to the next."""
+"""Seconds between two queries."""
 KINDS_EVERY = 60.0
-"""Seconds; the kinds of GPUs that are measured change seldom."""
+"""Seconds between two queries about which kinds of GPUs are measured at all, which changes seldom."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TimedUse:
-    """A use, and the reading of the machine's clock at which it is at the end of its time."""
+    """What DCGM measured of one device, and until when it counts, in seconds of the machine's monotonic clock."""
 
     use: DcgmUse
     until: float
 
 
 class Dcgm:
-    """The figures that DCGM has of the leased GPUs; without a Prometheus there are no figures.
+    """What DCGM measured of the leased GPUs. Without a Prometheus, nothing is known.
 
     Attributes:
         away_since: wall-clock time since which queries fail; `None` if the last query was answered, or none was sent.
@@ -62,7 +62,10 @@ class Dcgm:
         self._logged = ""
 
     async def refresh(self) -> None:
-        """Ask once about the leased GPUs whose use is not measured here; without one, ask nothing about any."""
+        """Ask Prometheus once about the leased GPUs whose use the service cannot read itself.
+
+        Nothing is asked if there is no such GPU, or if no Prometheus is configured.
+        """
         if self.prometheus is None:
             return
         now = self.state.clock.utc_now()
@@ -114,7 +117,7 @@ class Dcgm:
         return reading
 
     def _pod_gpu(self, lease: Lease, pod: PodFacts) -> PodGpu:
-        """Describe the GPU of a lease by the cluster's data."""
+        """Describe the GPU of a lease by its pod and pool (the devices of one kind), to find its time series."""
         assert self.prometheus is not None
         pool = self.state.cluster.survey.pools.get(OfferId(lease.pool)) if self.state.cluster is not None else None
         served_by = OfferId(lease.pool)
@@ -171,7 +174,9 @@ class Dcgm:
         return sample is None or sample.used_percent is None
 
     async def _log_change(self, reading: DcgmReading) -> None:
-        """Log each change of the kind of answer, and what Prometheus has where its series name no pods of ours."""
+        """Log when answers begin or cease to lack GPUs, and why. If the series name none of our pods, log the labels
+        that Prometheus has instead.
+        """
         lacking = Counter(reading.missing.values())
         kind = reading.reason or ",".join(sorted(lacking))
         if kind == self._logged:
@@ -192,7 +197,7 @@ class Dcgm:
 
 
 def _key(lease: Lease) -> str:
-    """Return the key of a lease's figures: its device, or the lease itself while its device is unknown."""
+    """Return the key of a lease's measurements: its device, or the lease itself while its device is unknown."""
     return lease.uuid or lease.id
 
 
@@ -204,7 +209,10 @@ def open_prometheus(settings: Settings) -> Prometheus | None:
 
 
 def merged(sample: DeviceSample | None, use: DcgmUse | None) -> DeviceSample | None:
-    """Return the machine's own sample, with DCGM's use if the machine has not measured it."""
+    """Return what the service measured of a device, with DCGM's use if the service could not read the use itself.
+
+    `None` if nobody measured the device.
+    """
     if use is None or (sample is not None and sample.used_percent is not None):
         return sample
     if sample is None:

@@ -19,13 +19,20 @@ from hub_extensions.hub_service.engine.state.transaction import Transactions
 from hub_extensions.hub_service.engine.stops.returns import without_returns_of
 
 A_TURN = timedelta(seconds=60)
-"""Time of a stop beside the drain: the culler's pause, evidence after an outage, the hub's own stop."""
+"""Time that a stop takes apart from the drain (in which notebooks are saved and the user's hook runs): the culler's
+pause, new evidence after an outage, and the hub's own stop."""
 MOST_SECONDS = 366 * 86400.0
 log = logging.getLogger("hub_extensions.hub_service")
 
 
 async def order(state: State, transaction: Transactions, report: SignedOut) -> DrainState:
-    """Take over the stop of a run that holds a lease. The first order stands; a repeated one returns the time left."""
+    """Take over the stop of a server whose user was signed out, if it holds the reported lease.
+
+    An earlier order is not postponed: a repeated request returns the time that is left.
+
+    Returns:
+        When the stop begins and how long it may take; without a time if the service does not stop the server.
+    """
     if not 0 <= report.left_seconds <= MOST_SECONDS:
         raise Refused(400, f"left_seconds has to be between 0 and {MOST_SECONDS:g}.", "left_seconds", "bad-input")
     async with transaction() as changing:
@@ -49,7 +56,9 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
 
 
 async def without_session(state: State, transaction: Transactions, reported: WithoutSessions) -> None:
-    """Remember the users without a session, and write to the journal which are new and which have one again."""
+    """Record the users without a session, whose accounts may no longer exist, and write to the journal which users are
+    new among them and which have a session again.
+    """
     async with transaction() as changing:
         before = {each.user: each.since for each in state.without_session.people}
         now = {each.user: each.since for each in reported.people}
@@ -65,17 +74,17 @@ async def without_session(state: State, transaction: Transactions, reported: Wit
 
 
 def _takes(state: State, facts: ServerFacts) -> timedelta:
-    """Return how long a drain may take, including the turns of other servers with orders before it."""
+    """Return how long the stop of a server may take, including the drains of other servers that were ordered before."""
     drained = sum(1 for each in state.facts.values() if state.orders_of(each))
     turns = 1 + drained // max(1, state.policy.concurrent_stop_limit)
     return turns * state.policy_of(facts.user, facts.offer).drain + A_TURN
 
 
 def end_of_report(state: State, report: Stopped) -> UseEnd:
-    """Return how a server ended whose stop the hub reports.
+    """Return the cause for which a server ended, for its usage record, when the hub reports its stop.
 
-    The hub names the cause of a stop that it carried out itself because this service did not answer. A stop that was
-    ordered here, and whose time has come, is the end of that order.
+    The hub names the cause of a stop that it carried out itself because this service did not answer. If a stop was
+    ordered here and its time has come, that order is the cause.
     """
     if report.reason == Cause.SIGNED_OUT.value:
         return end_of_cull(Cause.SIGNED_OUT)
@@ -87,7 +96,10 @@ def end_of_report(state: State, report: Stopped) -> UseEnd:
 
 
 async def give_back(state: State, transaction: Transactions, user: str, server: str, cpu: bool) -> None:
-    """The server's own user gives its GPU back: it stops now, and comes back without one if the user asks for that.
+    """Stop a server now because its user gives the GPU back.
+
+    Args:
+        cpu: start the server again without a GPU.
 
     Raises:
         Refused: 404: the server does not run. 409: it has no GPU, or stops already.

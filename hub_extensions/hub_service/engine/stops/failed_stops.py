@@ -1,7 +1,7 @@
-"""Alarms for stops that are not over by their deadline: noted, shown to administrators, counted, and tried again.
+"""Alarms for stops that are not over by their deadline. They are logged, shown to administrators and counted.
 
 Either the hub refuses the stop, and the culler asks again after a pause; or the hub was asked, and the lease is still
-ending. If the hub calls a stop done while the process or pod lives, this service ends the process or pod.
+ending. If the hub reports the server as stopped while its process or pod lives, this service ends the process or pod.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class StopAlarm:
     """A stop that has failed.
 
     Attributes:
-        since: of its first failed try, or since when the hub calls it done.
+        since: when its first try failed, or since when the hub reports the server as stopped.
+        fault: whether the hub refuses the stop, does not finish it, or reports it as done although the server lives.
         why: the state of the stop, for an administrator.
     """
 
@@ -73,7 +74,9 @@ class FailedStops:
             await asyncio.sleep(EVERY)
 
     async def refresh(self) -> None:
-        """Find what has failed, note what is new, and end again what the hub calls done."""
+        """Find the stops that have failed, record the new ones, and end servers that live although the hub reports them
+        as stopped.
+        """
         before = self.alarms
         self.alarms = {each.stop.key: each for each in self._found()}
         for key in before.keys() - self.alarms.keys():
@@ -132,7 +135,7 @@ class FailedStops:
     # -------------------------------------------------------------- noting them, and trying again
 
     async def _note(self, found: list[StopAlarm]) -> None:
-        """Write an alarm once, also if this service restarts meanwhile."""
+        """Log new alarms and write them to the journal: each once, also if this service restarts meanwhile."""
         new = [each for each in found if not each.stop.alarmed]
         for each in new:
             log.error(
@@ -159,7 +162,9 @@ class FailedStops:
                 await transaction.write(Changes(journal=rows, stops=alarmed))
 
     async def _end_again(self, alarm: StopAlarm) -> None:
-        """End what the hub calls done and still lives; after each try a longer pause."""
+        """End the process or pod of a server that the hub reports as stopped; each further try comes after a longer
+        pause.
+        """
         now = self.state.clock.now()
         if alarm.fault is not StopFault.ALIVE or (alarm.pause is not None and now < alarm.pause.until):
             return

@@ -1,7 +1,7 @@
-"""Drain a cluster's nodes: the cluster's own cordon, with the administrator's name and reason beside it.
+"""Drains a cluster's nodes: cordons them as ``kubectl cordon`` does, and stores the administrator's name and reason.
 
-The order is written before the node is cordoned. It is withdrawn if the cluster refuses the cordon, and ends if
-somebody uncordons the node by another way.
+The order is written before the node is cordoned. It is deleted if the cluster refuses the cordon, or if somebody else
+uncordons the node.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Cordoner(Protocol):
 
 
 class NodeDrains:
-    """Cordons and uncordons.
+    """Cordons and uncordons nodes on administrators' orders.
 
     Attributes:
-        allowed: the site lets this service do it.
+        allowed: whether the site's configuration lets this service cordon nodes.
     """
 
     def __init__(self, state: State, transaction: Transactions, cluster: Cordoner, allowed: bool) -> None:
@@ -44,16 +44,16 @@ class NodeDrains:
         self.allowed = allowed
 
     def nodes(self) -> Mapping[str, bool]:
-        """Each node with devices, as it was seen last: whether it is cordoned."""
+        """Return each node with devices -> whether it is cordoned, as the cluster was last read."""
         snapshot = self.state.cluster
         return {} if snapshot is None else {name: node.cordoned for name, node in snapshot.nodes.items()}
 
     def standing(self) -> tuple[Cordon, ...]:
-        """The orders whose nodes are cordoned."""
+        """Return the administrators' orders that are in force: their nodes are cordoned."""
         return standing_on_nodes(self.state.cordons, self.nodes())
 
     async def drain(self, node: str, why: str, admin: str) -> None:
-        """Nothing new is placed on this node from now on.
+        """Cordon a node, so that no new pods are placed on it, and record who ordered it and why.
 
         Raises:
             Refused: 409: not allowed, unknown node, cordoned already, or refused by the cluster. 503: it is not known
@@ -75,7 +75,11 @@ class NodeDrains:
             raise
 
     async def undrain(self, node: str, why: str, admin: str) -> None:
-        """The node is uncordoned. Raises Refused: as `drain`; 409 also where no order of ours stands there."""
+        """Uncordon a node that was cordoned by `drain`.
+
+        Raises:
+            Refused: as `drain`; 409 also if an order of this service has not cordoned the node.
+        """
         if not self.allowed:
             raise Refused.because(409, explain("cordon-on-cluster", node=node), "place")
         if all(each.place != node for each in self.standing()):
@@ -87,7 +91,7 @@ class NodeDrains:
             await self._write(transaction, left, (self._row("undrained-card", reason, f"admin {admin}"),))
 
     async def notice_undone(self, transaction: Transaction) -> None:
-        """End the orders whose nodes were uncordoned by another way."""
+        """End the orders whose nodes somebody else has uncordoned."""
         undone = undone_elsewhere(self.state.cordons, self.nodes(), self.state.clock.utc_now())
         if undone:
             await self._end(transaction, undone, UNDONE)

@@ -1,4 +1,4 @@
-"""The present limits of a server: those of ``c.GpuCulling``, and the rules of the policy file as it was last read.
+"""The limits of servers (idle time, lifetime): those of ``c.GpuCulling``, and the rules of the policy file.
 
 The file is read again when it changes. A file that cannot be used leaves the last good rules in force and is reported.
 """
@@ -24,9 +24,10 @@ class Policies:
     """The limits of every server.
 
     Attributes:
-        base: the settings. rules: of the file.
-        problem: why the present file is not in force; "" if it is, and without a file.
-        doubts: entries of the file that are surely not meant.
+        base: the limits of the settings, for what no rule sets.
+        rules: the rules of the policy file that are in force.
+        problem: why the file as it is now is not in force; "" if it is, or if no file is configured.
+        doubts: entries of the file that are accepted but have no effect, such as a name that does not exist.
     """
 
     def __init__(self, base: CullPolicy) -> None:
@@ -79,15 +80,15 @@ class Policies:
 
     @property
     def has_groups(self) -> bool:
-        """Whether the groups are known that users were in when these rules came into force."""
+        """Whether the names of the hub's groups have been read since these rules came into force."""
         return self._groups is not None
 
     def note_doubts(self, groups: Collection[str] | None, offers: Collection[str], pools: Collection[str]) -> None:
-        """Find what is certainly not meant in the rules.
+        """Find entries of the rules that have no effect, such as names that do not exist, and log new ones.
 
         Args:
             groups: the groups that users are in, used unless they are known already; `None` if they are unknown.
-            offers: the offers that there are now; `pools` likewise.
+            offers, pools: the ids of the present offers, and of the pools (devices of one kind).
         """
         if self._groups is None:
             self._groups = groups
@@ -116,7 +117,7 @@ class Policies:
         return culling.longest_for(server, self.rules, self.base)
 
     def longest_of_all(self) -> timedelta | None:
-        """Return the same for any server."""
+        """Return how long any server runs at most under the settings and rules; `None` without a certain end."""
         return culling.longest_of_all(self.rules, self.base)
 
     def valid(self) -> bool | None:

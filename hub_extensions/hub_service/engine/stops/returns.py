@@ -1,8 +1,9 @@
 """Servers that come back without a GPU after their own was taken back (``c.GpuCulling.restart_on_cpu``).
 
-A return is part of the stop's record, written before the hub is asked for the stop, so that a kill, a silent hub or a
-failed write loses nothing. The request for the start is written before it is sent, too. A stop that is not carried out
-takes its return back. Not here: which step comes next (``core/stops/returns.py``), and the stop (``culler.py``).
+A return (the restart of a server without a GPU) is part of the record of its stop. It is written before the hub is
+asked for the stop, so that it is not lost if the service is killed, the hub does not answer or a write fails. That the
+start is requested is written before the request is sent, too. If the stop is not carried out, the return is deleted.
+Not here: which step comes next (``core/stops/returns.py``), and the stop (``culler.py``).
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ SIGNED_OUT = explain("not-back-signed-out")
 
 
 def without_returns_of(state: State, user: str) -> Changes:
-    """Cancel all returns of a user who was signed out, and notify the user; a run that is back already stays."""
+    """Return the changes that cancel all returns (restarts without a GPU) of a user who was signed out, with notices.
+
+    A server that is back already goes on.
+    """
     pending = [stop for stop in state.stops.values() if stop.user == user and stop.back and stop.back.run is None]
     stopped = [stop.back for stop in pending if stop.back and (user, stop.server) not in state.facts]
     outcomes = [_outcome(state, each, SIGNED_OUT) for each in stopped]
@@ -45,7 +49,9 @@ def without_returns_of(state: State, user: str) -> Changes:
 
 
 def _with_back(*changed: tuple[StopRecord, ServerReturn | None]) -> Changes:
-    """These stops with a later step of their returns, or without a return."""
+    """Return the changes that give each stop the next step of its return (the restart without a GPU), or, if the step
+    is `None`, delete its return.
+    """
     after = [(stop, lifecycle.return_as(stop, back)) for stop, back in changed]
     return Changes(
         stops=tuple(each for _, each in after if each is not None),
@@ -54,7 +60,11 @@ def _with_back(*changed: tuple[StopRecord, ServerReturn | None]) -> Changes:
 
 
 def _outcome(state: State, back: ServerReturn, why_not: Reason | None = None) -> Changes:
-    """Return the outcome for the journal and the user's page; `why_not` is `None` if the server is back."""
+    """Return the notice and the row of the journal about the outcome of a return.
+
+    Args:
+        why_not: why the server does not come back; `None` if it is back.
+    """
     at, key = state.clock.utc_now(), (back.user, back.server)
     kind = RETURNED if why_not is None else NOT_RETURNED
     said = [of_server("server-returned" if why_not is None else "server-not-returned", back.server)]
@@ -66,7 +76,7 @@ def _outcome(state: State, back: ServerReturn, why_not: Reason | None = None) ->
 
 
 class Returns:
-    """Brings servers back without a GPU."""
+    """Starts servers again without a GPU after they were stopped, and notifies their users of the outcome."""
 
     def __init__(self, state: State, transaction: Transactions, hub: HubApi, rights: Rights) -> None:
         self.state = state
@@ -75,13 +85,13 @@ class Returns:
         self.rights = rights
 
     async def run(self) -> None:
-        """Follow all returns until cancelled."""
+        """Carry out all returns (restarts without a GPU) until cancelled."""
         while True:
             await self.go_on()
             await asyncio.sleep(EVERY)
 
     async def go_on(self) -> None:
-        """Take the next step of each return."""
+        """Take the next step of each return, if there is one now."""
         for stop in tuple(self.state.stops.values()):
             if stop.back is None:
                 continue
@@ -127,11 +137,19 @@ class Returns:
                 log.warning("a server does not come back yet: %s", problem, extra={"user": asked.user})
 
     async def _write(self, back: ServerReturn, why_not: Reason | None = None) -> None:
-        """The server is back, or is given up."""
+        """Record the outcome of a return: the server is back, or it is given up for the reason `why_not`."""
         await self._note(back, back if why_not is None else None, _outcome(self.state, back, why_not))
 
     async def _note(self, back: ServerReturn, after: ServerReturn | None, outcome: Changes | None = None) -> bool:
-        """Write the next step of a return, and what its user reads; `False` if the return is not there any more."""
+        """Write the next step of a return, with the notice and the journal's row of its outcome.
+
+        Args:
+            after: the return after the step; `None` to delete it.
+            outcome: notice and journal; `None` while there is no outcome.
+
+        Returns:
+            False if the return has been cancelled meanwhile; nothing is written then.
+        """
         async with self.transaction() as transaction:
             stops = self.state.stops.values()
             stop = next(

@@ -1,7 +1,8 @@
 """Evidence about a running server's use of its GPU, and the decision that follows from it.
 
-The evidence is the service's own sample of the device, and a fresh sample is not raised by a report. Without a sample
-it is DCGM's measurement, and without that the server's own report. Otherwise the use is unknown, which is never idle.
+What the service itself measures of the device counts first, and a server's report of more use does not change a fresh
+measurement. Without it, DCGM's measurement counts, and without that the server's own report. If there is none of them,
+the use is unknown, and the server does not count as idle.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from hub_extensions.hub_service.engine.stops.dcgm import Dcgm, merged
 
 REPORTS_LAST = timedelta(seconds=45)
 SAMPLES_LAST = timedelta(seconds=30)
-"""A measurement is known for this long; for a third of it, two turns of the culler, it is fresh."""
+"""A measurement counts for this long. In the first third of it (two decisions of the culler) it is fresh, so that it
+counts against a server's report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,10 @@ class PresentEvidence:
     """The measurements and limits of a server at one moment, gathered once for all decisions of that moment.
 
     Attributes:
-        report: `None` without a fresh report. lease: `None` without a GPU. sample: of its GPU.
-        use: as `ServerEvidence.use_of`.
+        report: the last report of the server's extension; `None` if there is none or it is old.
+        lease: `None` for a server without a GPU.
+        sample: the last measurement of its GPU; `None` without one.
+        use: the use of the GPU in percent on which decisions are based; `None` if it is unknown.
     """
 
     policy: CullPolicy
@@ -46,7 +50,7 @@ class ServerEvidence:
     """Evidence about running servers, and the decisions on it.
 
     Attributes:
-        dcgm: the use of devices that the machine itself does not report.
+        dcgm: the measurements of devices whose use the service cannot read itself.
     """
 
     def __init__(self, state: State, dcgm: Dcgm) -> None:
@@ -55,7 +59,7 @@ class ServerEvidence:
         self._claims: dict[str, datetime] = {}
 
     def waiting(self, offer: OfferId) -> int:
-        """Return how many tickets wait for this offer."""
+        """Return how many tickets (places in line) wait for this offer."""
         return self.state.waiting_for(offer)
 
     def decision(
@@ -68,7 +72,7 @@ class ServerEvidence:
 
         Args:
             known: the evidence of this moment; it is gathered here if `None`.
-            orders: other orders than those that stand; `None` for these.
+            orders: the orders to stop the server that the decision assumes; `None` for the present ones.
         """
         known, now = known or self.known(facts), self.state.clock.now()
         evidence = self.evidence(facts, known)
@@ -85,7 +89,7 @@ class ServerEvidence:
         return PresentEvidence(policy, report, lease, sample, self._decisive_use(lease, sample))
 
     def observe(self, facts: ServerFacts, known: PresentEvidence, now: datetime) -> ServerFacts:
-        """The facts after a look at its use, and at what it reports."""
+        """Return the facts of a server after its present use and its last report are taken into account."""
         stop = self.state.stop_of(facts)
         if known.lease is None:
             active, renewed = self.state.hub_view.activity.get((facts.user, facts.server)), self.state.routes_renewed
@@ -98,7 +102,7 @@ class ServerEvidence:
         return facts if known.report is None else culling.reported(facts, known.report, now)
 
     def _is_hooks(self, stop: StopRecord | None, sample: DeviceSample | None) -> bool:
-        """Whether the stop has begun, and what is used of the GPU is used by the user's own hook."""
+        """Return whether the user's own hook, which runs during a stop, uses the GPU: this is no activity of the user."""
         if stop is None or stop.began is None or stop.seen.at_work:
             return False
         if stops.is_after_hook(sample, stop.seen.hook_ended):
@@ -106,9 +110,10 @@ class ServerEvidence:
         return not stops.may_be_work(self.state.reports.get((stop.user, stop.server)), stop.began)
 
     def stop_after_report(self, facts: ServerFacts) -> StopRecord | None:
-        """Return the stop of a server after its last report; `None` without a change, or if no try is under way.
+        """Return the stop of a server after its last report; `None` if it does not change, or if no stop has begun.
 
-        A cell that runs during the drain is work, also after it has ended.
+        The report shows whether notebooks are saved, the hook has ended, and a cell runs. A cell that runs during the
+        drain counts as work, also after it has ended.
         """
         stop, report = self.state.stop_of(facts), self.state.reports.get((facts.user, facts.server))
         if stop is None or stop.began is None or report is None:
@@ -117,9 +122,9 @@ class ServerEvidence:
         return None if seen == stop.seen else replace(stop, seen=seen)
 
     def note_claim(self, user: str, server: str) -> None:
-        """Remember since when a server reports that its GPU works while DCGM sees nothing of it.
+        """Remember since when a server reports that its GPU is busy although DCGM measures no use of it.
 
-        Only DCGM ends that: a report that alternates between 0 % and 100 % does not start the time again.
+        The time ends only when DCGM measures use. A report that alternates between 0 % and 100 % does not restart it.
         """
         report, _ = self.state.reports[user, server]
         facts = self.state.facts.get((user, server))
@@ -144,10 +149,10 @@ class ServerEvidence:
         return culling.decisive_use(measured, self._own_report(lease), policy, fresh=fresh)
 
     def _is_fresh(self, lease: Lease, sample: DeviceSample) -> bool:
-        """Whether the figures stand against a report.
+        """Return whether a measurement counts against a server's report of more use.
 
-        They do if the service has read them from the GPU itself within two turns of the culler, or if an exporter's
-        use and memory prove together that no program is on the GPU.
+        It does if the service has read it from the GPU itself within two decisions of the culler, or if use and memory
+        of DCGM's exporter prove together that no program is on the GPU.
         """
         if sample.source == "dcgm":
             return culling.proves_idle(sample, self._claims.get(lease.id))
@@ -155,7 +160,7 @@ class ServerEvidence:
         return sample.source not in ("report", "none") and age is not None and age <= SAMPLES_LAST / 3
 
     def contradicted(self, lease: Lease) -> tuple[float, float] | None:
-        """(reported use, measured use) of a server whose report of work is proved wrong just now; else None."""
+        """Return reported and measured use of a server whose report of use is proved wrong now; otherwise `None`."""
         sample, report = self.sample_of(lease), self._own_report(lease)
         reported = None if report is None else report.used_percent
         if sample is None or sample.used_percent is None or not self._is_fresh(lease, sample):
@@ -171,7 +176,7 @@ class ServerEvidence:
         return replace(report, used_percent=None) if report is not None and shared else report
 
     def measured(self, lease: Lease) -> tuple[float | None, str]:
-        """The lease's use of its GPU, and who measured it (``none``: not known)."""
+        """Return the lease's use of its GPU in percent, and what measured it; `None` and ``none`` if it is unknown."""
         sample = self.sample_of(lease)
         return (None, "none") if sample is None or sample.used_percent is None else (sample.used_percent, sample.source)
 
@@ -195,7 +200,7 @@ class ServerEvidence:
         return sample
 
     def figure_of(self, lease: Lease) -> Figure:
-        """Return the figure of the lease's use that is stored in its history."""
+        """Return use and memory of the lease's GPU now, as they are stored in its usage record."""
         sample = self.sample_of(lease)
         if sample is None:
             return Figure(None, None, "none")
@@ -223,7 +228,7 @@ class ServerEvidence:
         return replace(reported, at=report.at, used_percent=report.used_percent, source="report")
 
     def report(self, user: str, server: str) -> ServerReport | None:
-        """Return the last report of the server's extension, if it is fresh."""
+        """Return the last report of the server's extension; `None` if there is none or it is older than 45 s."""
         known = self.state.reports.get((user, server))
         if known is None or self.state.clock.now() - known[1] > REPORTS_LAST:
             return None
@@ -253,7 +258,7 @@ class ServerEvidence:
         )
 
     def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:
-        """Return the signs of its use for the server's user; empty if culling is off."""
+        """Return what is known about a server's use, as its user sees it in the panel; empty if culling is off."""
         policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
         if not policy.enabled or policy.never:
             return ()
@@ -264,14 +269,16 @@ class ServerEvidence:
         return culling.cpu_signs(None if last is None else clock.wall(last), report, clock.utc_now())
 
     def _used(self, lease: Lease, known: PresentEvidence) -> bool:
-        """Its GPU was measured in use since its start, or is just now, or a cell runs."""
+        """Return whether the server's GPU has been used since its start, is used now, or a cell or terminal is busy."""
         noted, report = self.state.uses.get(lease.id), known.report
         # if the use is unknown, a running cell or program is work
         runs = report is not None and bool(report.busy_kernels or report.busy_terminals)
         return self._is_work(lease, known.use) or runs or (noted is not None and noted.first_used is not None)
 
     def grounds(self, facts: ServerFacts, lease: Lease | None) -> tuple[Reason, ...]:
-        """On what a stop was decided, for the audit log: figures, since when, who measured them, the limits."""
+        """Return on what a stop is decided, for the journal: the use and what measured it, since when the server is
+        idle, was warned and was opened, the rule of the policy file, and how the warning reached the user.
+        """
         clock, found = self.state.clock, list[Reason]()
         if lease is not None:
             used, source = self.measured(lease)

@@ -1,7 +1,7 @@
-"""Follow every change of facts and leases in the records of the stops.
+"""Updates the records of stops in every transaction, as servers and leases change.
 
-A server that disappears while it is being stopped was stopped for that reason: the journal and its user read it, also
-if the hub or this service was killed in between.
+If a server disappears while it is being stopped, it counts as stopped for that cause: the journal and the user's notice
+have the cause, even if the hub or this service was killed in between.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def of_server(code: str, server: str) -> Reason:
 
 
 def with_stops(state: State, changes: Changes) -> Changes:
-    """Return these changes with the stops that they change, and with the journal rows of stops that they end."""
+    """Add to the changes of a transaction the stops that they change, and the journal's rows and notices of stops that
+    they end.
+    """
     given = {stop.key: stop for stop in changes.stops}
     after: dict[StopKey, StopRecord | None] = {}
 

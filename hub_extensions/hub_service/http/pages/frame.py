@@ -1,8 +1,7 @@
 """The frame of our pages: the hub's own page layout (header, menu, footer) around our content.
 
-If the hub does not provide its layout, `pages.py` uses a plain template that looks like it.
-The hub's script files (``src``) stay. Inline scripts are removed, because the pages' content security policy allows
-none.
+If the hub does not provide its layout, `pages.py` uses a plain template that looks like it. The hub's script files
+(``src``) stay. Inline scripts are removed, because the pages' content security policy allows none.
 """
 
 from __future__ import annotations
