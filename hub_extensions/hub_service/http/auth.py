@@ -130,7 +130,7 @@ class Auth:
         self.signatures = Signatures(self.hub_secret)
 
     def verify_signature(self, request: HTTPServerRequest) -> VerifiedRequest | None:
-        """Verify the hub's signature; `None` if the request has none of the hub's. Call this once for each request.
+        """Verify the hub's signature; `None` if the hub did not sign the request. Call this once for each request.
 
         Nothing is asked of the hub, which polls its spawners before it listens.
         """

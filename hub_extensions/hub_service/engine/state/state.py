@@ -75,7 +75,7 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 @dataclass(eq=False, kw_only=True)
 class State(Inventory):
-    """What the parts of the engine share: tickets (places in line), leases, what is known of servers, devices and
+    """The state that the parts of the engine share: tickets (places in line), leases, facts about servers, devices and
     offers.
     """
 
@@ -105,7 +105,7 @@ class State(Inventory):
     leases: dict[str, Lease] = field(default_factory=dict)
     """Leases that have not ended, by id."""
     facts: dict[ServerKey, ServerFacts] = field(default_factory=dict)
-    """What culling knows of each running server."""
+    """The facts about each running server on which culling decides."""
     uses: dict[str, Use] = field(default_factory=dict)
     """Uses (one server's time with a GPU, or without one) that have not ended, by key, as measured so far."""
     last_uses: dict[ServerKey, UsageRecord] = field(default_factory=dict)

@@ -236,7 +236,7 @@ class Transaction:
         return message
 
     def _turn_notices(self, ticket: Ticket, facts: ServerFacts) -> tuple[Delivery, ...]:
-        """Return the notices that tell a user without an open page that the server is ready.
+        """Return the notices that the server is ready, for a user who has closed the page.
 
         They are stored in the same commit, so that none is lost.
         """

@@ -35,14 +35,14 @@ KINDS_EVERY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _TimedUse:
-    """What DCGM measured of one device, and until when it counts, in seconds of the machine's monotonic clock."""
+    """A measurement of one device by DCGM, and the time until which it counts, in seconds of the monotonic clock."""
 
     use: DcgmUse
     until: float
 
 
 class Dcgm:
-    """What DCGM measured of the leased GPUs. Without a Prometheus, nothing is known.
+    """The measurements of the leased GPUs by DCGM; there are none without a Prometheus.
 
     Attributes:
         away_since: wall-clock time since which queries fail; `None` if the last query was answered, or none was sent.

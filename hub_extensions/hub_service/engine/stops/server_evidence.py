@@ -1,8 +1,8 @@
 """Evidence about a running server's use of its GPU, and the decision that follows from it.
 
-What the service itself measures of the device counts first, and a server's report of more use does not change a fresh
-measurement. Without it, DCGM's measurement counts, and without that the server's own report. If there is none of them,
-the use is unknown, and the server does not count as idle.
+The service's own measurement of the device counts first, and a server's report of more use does not change it while it
+is fresh. Without it, DCGM's measurement counts, and without that the server's own report. If none of the three is
+there, the use is unknown, and the server does not count as idle.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ServerEvidence:
         return facts if known.report is None else culling.reported(facts, known.report, now)
 
     def _is_hooks(self, stop: StopRecord | None, sample: DeviceSample | None) -> bool:
-        """Return whether the user's own hook, which runs during a stop, uses the GPU: this is no activity of the user."""
+        """Return whether the GPU is used by the user's own hook during a stop, which does not count as activity."""
         if stop is None or stop.began is None or stop.seen.at_work:
             return False
         if stops.is_after_hook(sample, stop.seen.hook_ended):

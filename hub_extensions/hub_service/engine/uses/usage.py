@@ -217,7 +217,7 @@ class _Following:
 
 @dataclass
 class _Bucket:
-    """What was measured in the current minute of one use (one server's time with a GPU).
+    """The measurements of one use (one server's time with a GPU) in the current minute.
 
     Attributes:
         at: when the first measurement was added, by the wall clock.

@@ -18,7 +18,7 @@ from hub_extensions.hub_service.engine.views.presenters import other_ends
 
 
 class LeaseUse(NamedTuple):
-    """How busy the device of a running lease is, for the metrics.
+    """The use of a running lease's device (how busy it is), for the metrics.
 
     Attributes:
         percent: the use of the device in percent; `None` if nothing measures it.
