@@ -201,7 +201,7 @@ class Engine:
     async def _ask_prometheus(self) -> None:
         while True:
             await self.dcgm.refresh()
-            self.offer_sources()  # it remembers since when each source has been the same
+            self.offer_sources()  # called regularly, because it records since when each source has been the same
             await asyncio.sleep(ASK_EVERY)
 
     async def _read_policies(self) -> None:

@@ -30,7 +30,7 @@ class ForecastCalculator:
 
     def add_page(self, page: Sequence[Stay]) -> None:
         """Add past uses to the history. The pages, and the uses in each, come with the latest end first."""
-        # packed, 20,000 uses take 1 MiB and not 8, of which the model needs a part only
+        # pickled, 20,000 uses take 1 MiB instead of 8, and the model keeps only a part of them
         self._pages.append(pickle.dumps(page, pickle.HIGHEST_PROTOCOL))
 
     def load_history(self, joins: Sequence[Given]) -> None:
@@ -40,7 +40,7 @@ class ForecastCalculator:
             joins: the forecasts that users were given when they joined the line.
         """
         model = WaitModel()
-        while self._pages:  # the model learns in the order of the ends
+        while self._pages:  # the last page first, because the model learns in the order in which uses ended
             if self._closed:
                 raise CalculationEnded("the service stops")
             model.learn(reversed(pickle.loads(self._pages.pop())))

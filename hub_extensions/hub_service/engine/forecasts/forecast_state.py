@@ -127,7 +127,7 @@ class ForecastState:
             return offer.pool
         pools = tuple(
             choice.offer.pool for choice in ticket.wanted_offers
-        )  # the first that is known, as it was corrected
+        )  # the simulation corrects a forecast by the first pool with enough past uses
         known = (pool for pool in pools if pool in waits.pools and waits.pools[pool].finished >= FEW)
         return next(known, offer.pool)
 

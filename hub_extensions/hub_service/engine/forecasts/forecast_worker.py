@@ -127,7 +127,7 @@ class ForecastWorker:
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         process.kill()
         for pipe in (process.stdin, process.stdout):
-            with suppress(OSError):  # an unsent rest of a request
+            with suppress(OSError):  # the rest of a request may be unsent
                 pipe.close()  # type: ignore[union-attr]
         process.wait()
         with self._lock:

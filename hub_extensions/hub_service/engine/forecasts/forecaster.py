@@ -122,7 +122,8 @@ class Forecaster:
             there = await self._store.imports()
             if there == self._imports:
                 return False
-            first, self._imports = self._imports is None, there  # `reload_soon` meanwhile counts at the next check
+            # set before loading, so that a `reload_soon` meanwhile counts at the next check
+            first, self._imports = self._imports is None, there
             await self.load(first)
             return True
         except StoreUnavailable as problem:
@@ -151,7 +152,7 @@ class Forecaster:
         async with self._transaction() as transaction:
             if first:
                 transaction.state.forecasts.came_true(matured)
-            transaction.state.forecasts.stays.clear()  # the records contain them
+            transaction.state.forecasts.stays.clear()  # the usage records that are loaded now contain them
         count, before = 0, None
         await self._in_thread(self.calculator.begin_history)
         while count < UNREAD:

@@ -116,11 +116,12 @@ class ClusterLeases:
         """Read the cluster once, end leases that are over, and admit tickets that can start."""
         try:
             async with self.transaction(admit=True) as transaction:
-                view = self.cluster.view(self.state.clock.utc_now())  # not before: it may have been waited for
+                # read here, because opening the transaction may have taken a while
+                view = self.cluster.view(self.state.clock.utc_now())
                 transaction.state.note_inventory_problem(view.problem)
                 self.problem = view.problem
                 if view.at is not None and not view.problem:
-                    await self._take_in(view, transaction)  # otherwise the last figures are valid for a while
+                    await self._take_in(view, transaction)  # otherwise the last reading counts for a while
                 await asyncio.sleep(0)
         except Refused as problem:
             log.debug("nothing is released: %s", problem)
@@ -188,7 +189,7 @@ class ClusterLeases:
         if offers.notes != self._notes:
             self._notes = offers.notes
             for note in offers.notes:
-                # a text for an offer that is not there now harms nobody: values files have texts for many
+                # texts for offers that do not exist here are normal: a values file may have texts for many
                 harmless = note.startswith(("titles[", "descriptions["))
                 log.log(logging.INFO if harmless else logging.WARNING, "c.GpuOffers.%s", note)
         queue = "Kueue" if self.config.kueue_queue else "KAI" if self.config.kai_queue else ""

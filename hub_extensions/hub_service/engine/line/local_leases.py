@@ -225,7 +225,7 @@ class LocalLeases:
         )
         after = lifecycle.refresh(lease, seen)
         self._note_unproved(after, signs)
-        if after.state is not LeaseState.ENDING:  # over, or back: its next end begins with SIGTERM
+        if after.state is not LeaseState.ENDING:  # ended, or running again: its next end begins with SIGTERM
             self._ending_since.pop(lease.id, None)
         elif marked and not signs.process:  # otherwise the hub is still stopping the server
             self._end_leftovers(lease, marked)

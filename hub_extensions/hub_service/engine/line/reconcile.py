@@ -195,7 +195,8 @@ class Reconciler:
             activity=before.activity,
             gone_in_outage=missing if before.listed is None else missing & before.gone_in_outage,
         )
-        transaction.state.take_hub_view(view)  # the running clock goes on: activity is given in its time
+        # this resumes the running clock, to whose time activity is converted below
+        transaction.state.take_hub_view(view)
         counts = self._compare_clocks(view.clock_ahead)
         active = {key: item.last_activity for key, item in servers.items() if item.last_activity and counts}
         activity = await self._last_uses(active, transaction)
@@ -296,7 +297,7 @@ class Reconciler:
                 self._unattended.pop(ticket.id, None)
                 await transaction.end_ticket(ticket, Event.ABANDONED, reason)
                 continue
-            if not ready:  # otherwise the hub has to end it first
+            if not ready:  # while its server runs, the hub cannot start it again
                 forgotten.append(ticket)
         return tuple(forgotten)
 
@@ -415,7 +416,7 @@ class Reconciler:
             why, seen = [explain("stop-undone")], [_found(server)]
             row = JournalRow.because(self.state.clock.utc_now(), CAME_BACK, about, why, SERVICE, seen)
             rows = (replace(row, ticket=lease.ticket),)
-        started = lease.ready_at or self.state.clock.now()  # its lifetime goes on
+        started = lease.ready_at or self.state.clock.now()  # its lifetime still counts from the first start
         facts = ServerFacts(server.user, server.server, lease.offer, started, lease=lease.id, adopted=lease.adopted)
         return Changes(facts=(facts,), leases=(lease,), journal=rows)
 

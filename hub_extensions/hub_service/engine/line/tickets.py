@@ -285,7 +285,8 @@ class Tickets:
             await self._judge(transaction)
         if self.state.hub_view.is_up:
             while await self._admit_once(transaction):
-                log.debug("a right was lost, so others may be able to start")  # an offer less each time: it ends
+                # each round removes an offer from a ticket, so the loop ends
+                log.debug("a right was lost, so others may be able to start")
         self.state.note_admission_time(asyncio.get_running_loop().time() - began)
         if self.state.revision != self._published_revision:
             self._changed.set()

@@ -63,7 +63,7 @@ def read_stops(kept: str) -> tuple[StopRecord, ...]:
     A stop that a later version wrote in another format is left out.
     """
     found: list[StopRecord] = []
-    with suppress(ValueError, TypeError):  # no list
+    with suppress(ValueError, TypeError):  # not a JSON list
         for stop in json.loads(kept):
             with suppress(ValidationError, AttributeError, KeyError, TypeError):
                 found.append(_STOP.validate_python(_with_causes(stop)))

@@ -341,7 +341,7 @@ class State(Inventory):
         else:
             self.clock.pause()
         if self.policies.rules and before.people != view.people:
-            self._renew_ends()  # rules are by group
+            self._renew_ends()  # the rules of the policy file may depend on groups
 
     def note_groups(self, user: str, groups: tuple[str, ...]) -> None:
         """Remember the groups that the hub sent with a user's request."""

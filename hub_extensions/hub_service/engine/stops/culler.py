@@ -81,7 +81,8 @@ class Culler(ServerEvidence):
     async def run(self) -> None:
         """Decide every few seconds, and once a stop is over, until cancelled."""
         while True:
-            with suppress(asyncio.TimeoutError):  # first: the use of some devices is known from the second reading on
+            # before the first decision, too: the use of some devices is known from the second reading on
+            with suppress(asyncio.TimeoutError):
                 await with_timeout(self.next_turn(), self._soon.wait())
             self._soon.clear()
             try:
@@ -148,7 +149,7 @@ class Culler(ServerEvidence):
         decision = self.decision(seen, known)
         stop = self.state.stop_of(seen)
         if stop is not None and stop.begun:
-            return facts, seen, decision  # it is carried out, whatever is sampled meanwhile
+            return facts, seen, decision  # a stop that has begun is carried out, whatever is measured
         again = culling.begun_again(seen, decision, known.policy, now)
         if again is not None:
             why = decision.reason.message if decision.reason else ""
@@ -181,13 +182,13 @@ class Culler(ServerEvidence):
             if _key(seen) in self._tries or not (decision.action is Action.STOP or (stop is not None and stop.begun)):
                 continue
             if stop is not None and (stop.state, StopEvent.BEGUN) not in STOPS:
-                continue  # the hub has stopped it, and its facts go with its lease
+                continue  # the hub has stopped the server, and its facts are removed with its lease
             due.append(self._due(seen, decision, now))
             if stop is not None and stop.pause is not None:
                 pauses[seen.user, seen.server] = stop.pause
         back = self.state.hub_view.back
         if not due or (back is not None and now - back < REPORTS_LAST):
-            return set()  # after an outage first everybody's newest figures and reports
+            return set()  # after an outage of the hub, wait for new measurements and reports of all servers
         policy = self.state.policy
         at_once, per_minute = policy.concurrent_stop_limit, policy.stops_per_minute
         chosen = stops.stops_to_begin(due, len(self._tries), self._begun, pauses, at_once, per_minute, now)
@@ -202,7 +203,7 @@ class Culler(ServerEvidence):
         """
         stop = self.state.stop_of(facts)
         if stop is not None and stop.state not in (StopState.ANNOUNCED, StopState.WAITING):
-            return stop  # it is carried out, whatever is sampled meanwhile
+            return stop  # a stop that has begun is carried out, whatever is measured
         is_due = decision.begins_at is not None and decision.begins_at <= now
         if stop is not None and stop.state is StopState.WAITING and not is_due:
             stop = stopping.calm(stop)
@@ -297,7 +298,7 @@ class Culler(ServerEvidence):
                 return False
             drain = self.state.policy_of(facts.user, facts.offer).drain
             report, now = self.state.reports.get(key), self.state.clock.now()
-            may_come = report is None and now - (self._since or now) < REPORTS_LAST  # after a start of ours
+            may_come = report is None and now - (self._since or now) < REPORTS_LAST  # after a start of this service
             is_over = not may_come and stops.may_stop_now(report, began, now, drain, current.seen.pages)
             if at is not None:
                 at = min((at, *(each.at for each in current.orders)))  # another order may come sooner
@@ -319,7 +320,7 @@ class Culler(ServerEvidence):
         Returns:
             The decision to stop it; `None` if another run is there, the user came back, or the stop was withdrawn.
         """
-        await self.dcgm.refresh()  # what was measured elsewhere is some seconds old
+        await self.dcgm.refresh()  # DCGM's last measurements are some seconds old
         async with self.transaction() as transaction:
             current, stop = self.state.facts.get((facts.user, facts.server)), self.state.stop_of(facts)
             if current is None or current.started != facts.started or server is None or not server.ready:
@@ -333,7 +334,8 @@ class Culler(ServerEvidence):
             if stops.comes_back(stop.orders, decision.cause, soft=soft, on_gpu=seen.lease is not None):
                 options = stops.cpu_options(server.user_options)
                 back = ServerReturn(seen.user, seen.server, options, now, ended=seen.started)
-            grounds = self.grounds(seen, self.state.leases.get(seen.lease or ""))  # what is measured ends with it
+            # gathered now, because the measurements end with the server
+            grounds = self.grounds(seen, self.state.leases.get(seen.lease or ""))
             asked = stopping.ask(stop, _causes(decision), grounds, back, now)
             await transaction.write(Changes(stops=(asked,)))
             return decision
@@ -362,7 +364,7 @@ class Culler(ServerEvidence):
         async with self.transaction() as transaction:
             current, stop = self.state.facts.get(key), self.state.stop_of(facts)
             if current is None or current.started != facts.started:
-                return  # whoever saw its end first has written it (`stop_records.py`)
+                return  # its end was noticed elsewhere and is written already (`stop_records.py`)
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
             wall = self.state.clock.utc_now()

@@ -77,7 +77,7 @@ class Dcgm:
         await self._log_change(reading)
         if reading.reason:
             self.away_since = self.away_since or now
-            return  # what was known stays so until it is old
+            return  # earlier measurements count until they are too old
         self.away_since = None
         elapsed = self.state.clock.elapsed()
         self._kept = {
@@ -112,7 +112,7 @@ class Dcgm:
             itertools.chain.from_iterable(kind.hosts for kind in self.kinds or ()), nodes
         )
         reading = await self.prometheus.query_pods(wanted, nodes, now, named=self._named)
-        # kept while our exporters are away: what those of another cluster write of a pod of that name is not about ours
+        # kept while our exporters are away, because a series of another cluster may name a pod of the same name
         self._named = self._named or reading.named
         return reading
 

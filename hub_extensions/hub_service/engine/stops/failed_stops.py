@@ -116,7 +116,7 @@ class FailedStops:
                 listed, known = self.state.lists(lease), self.alarms.get(stop.key)
                 fault = fault_of(stop, listed, deadline, now)
                 if listed is None and known is not None:
-                    yield replace(known, stop=stop)  # the hub's list is not known, and the lease is ending still
+                    yield replace(known, stop=stop)  # the hub's list is unknown, and the lease is still ending
                 elif fault is not None:
                     why = explain("stop-hangs") if fault is StopFault.HANGS else self._left(lease)
                     yield StopAlarm(stop, lease.offer, stop.since, fault, why)
@@ -155,7 +155,7 @@ class FailedStops:
             )
             for each in new
         )
-        with suppress(Refused):  # it is shown all the same
+        with suppress(Refused):  # the alarm is shown even if it cannot be written
             async with self.transaction() as transaction:
                 current = (self.state.stops.get(each.stop.key) for each in new)
                 alarmed = tuple(replace(stop, alarmed=True) for stop in current if stop is not None)
@@ -168,16 +168,16 @@ class FailedStops:
         now = self.state.clock.now()
         if alarm.fault is not StopFault.ALIVE or (alarm.pause is not None and now < alarm.pause.until):
             return
-        async with self.transaction() as transaction:  # not while it comes back
+        async with self.transaction() as transaction:  # so that the lease does not become a running one meanwhile
             lease, stop = self.state.leases.get(alarm.stop.lease), self.state.stops.get(alarm.stop.key)
             if lease is None or lease.state is not LeaseState.ENDING or self.state.lists(lease) is not False:
                 return
             if stop is None:
                 return
             tried = replace(stop, pause=pause_after(stop.pause, now, why=alarm.why.message))
-            with suppress(StoreUnavailable):  # it is ended all the same
+            with suppress(StoreUnavailable):  # the server is ended even if the pause cannot be written
                 await transaction.write(Changes(stops=(tried,)))
-        await self.leases.end_again(lease)  # nobody else has had a turn since
+        await self.leases.end_again(lease)  # no other task has run since the transaction
         self.alarms[alarm.stop.key] = replace(alarm, stop=tried)
 
 

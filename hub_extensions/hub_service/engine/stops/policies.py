@@ -58,7 +58,8 @@ class Policies:
             The rules for `take`, or the problem for `reject`; `None` if the file is as it was.
         """
         path = self.base.policy_file
-        stamp = await asyncio.to_thread(stamp_of, path)  # a slow disk delays nobody
+        # in a thread, so that a slow disk does not block the event loop
+        stamp = await asyncio.to_thread(stamp_of, path)
         if stamp == self._stamp:
             return None
         self._stamp = stamp

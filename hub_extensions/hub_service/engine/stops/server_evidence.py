@@ -97,7 +97,7 @@ class ServerEvidence:
         elif not self._is_hooks(stop, known.sample):
             use, highest = known.use, self.state.highest_use.get(known.lease.uuid)
             if use is not None and highest is not None and (stop is None or stop.seen.hook_ended is None):
-                use = max(use, highest)  # short work between two decisions is work
+                use = max(use, highest)  # short use between two decisions counts, too
             facts = culling.observe(facts, use, known.policy, now)
         return facts if known.report is None else culling.reported(facts, known.report, now)
 

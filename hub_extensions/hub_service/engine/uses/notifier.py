@@ -177,7 +177,8 @@ class Notifier:
         try:
             await self._write(delivery, outcome)
         except Refused as problem:
-            self._unwritten[delivery.key] = outcome  # it is written when it can be, and not sent again until then
+            # the outcome is written later; until then the notice is not sent again
+            self._unwritten[delivery.key] = outcome
             log.debug("not written how a notice was sent: %s", problem)
         else:
             self._unwritten.pop(delivery.key, None)
@@ -270,7 +271,7 @@ class Notifier:
         message["Subject"] = notice.subject
         message["Date"] = format_datetime(self.state.clock.utc_now())
         message["Message-ID"] = f"<{notice.id}@{parseaddr(self.settings.mail_from)[1].partition('@')[2]}>"
-        message["Auto-Submitted"] = "auto-generated"  # nobody's absence answers it
+        message["Auto-Submitted"] = "auto-generated"  # so that no out-of-office reply answers it
         message.set_content(notice.text)
         return message
 
@@ -289,7 +290,7 @@ class Notifier:
             await self._commit(Changes(delivered=(delivery.key,), journal=row, meta=meta), delivered=delivery)
             return
         self.state.count("notice-failed", delivery.channel)
-        again = not before.went and before.why == outcome.why  # one line for a receiver that is as bad as it was
+        again = not before.went and before.why == outcome.why  # the same failure of a receiver is a warning only once
         level = logging.DEBUG if again else logging.WARNING
         log.log(level, "a notice was not sent by %s: %s", delivery.channel, outcome.why, extra={"user": delivery.user})
         meta = self._meta(delivery, Sending(before.sent, at, outcome.why))

@@ -123,7 +123,7 @@ class _Following:
             use = usage.admitted(ticket, lease, self.moment)
             self.uses[use.key] = self._placed(use, lease)
             return
-        cpu = self._use(ticket.id)  # CPU only: its use has the ticket's name
+        cpu = self._use(ticket.id)  # the use of a server without a GPU has the ticket's id as its key
         if cpu is None:
             return
         if row.end is TicketEnd.READY:
@@ -166,7 +166,7 @@ class _Following:
             self.uses[cpu.key] = cpu
             self._cpu = None
         elif facts.lease is not None and cpu is not None and cpu.adopted:
-            self._forget(cpu.key)  # it began to use a GPU, which it holds from now on: that is its use
+            self._forget(cpu.key)  # the adopted server holds a GPU from now on, and its lease has a use of its own
         use = self._use(facts.lease) if facts.lease is not None else cpu
         if use is not None and (noted := usage.count_keeps_and_warnings(use, before, facts)) is not use:
             self.uses[use.key] = noted

@@ -118,7 +118,7 @@ async def admin_overview(
         leases={lease.id: lease_info(state, evidence, watcher, lease) for lease in leases},
         unproved=watcher.unproved,
         contradicted={lease.id: both for lease in leases if (both := evidence.contradicted(lease)) is not None},
-        # of a node of a cluster all rows count, also those on another page
+        # all rows of a node count, also those on another page of the list
         emptying={
             place: emptying(h for card in cards if card.place == place for h in card.holders) for place in places
         },

@@ -75,7 +75,7 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
         everything = stands.free == 0 and (not stands.total or closing.count >= stands.total)
         closed = OfferClosing(closing.count, everything, closing.since, closing.why)
     shown_wait = wait(stands.wait)
-    if closed is not None and closed.all:  # it begins when the pool is opened again, at an unknown time
+    if closed is not None and closed.all:  # nobody knows when the pool is opened again
         shown_wait = wait(unknown(explain("offer-closed")))
     return OfferState(
         id=offer.id,

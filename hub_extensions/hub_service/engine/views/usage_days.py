@@ -37,5 +37,5 @@ async def usage_days(state: State, past: Iterable[CountedUse], span: Span, now: 
         for use in state.uses.values()
         if use.offer != CPU
     ]
-    # ten thousands of uses: in a thread, so that nobody waits
+    # counting tens of thousands of uses takes long: in a thread, so that the event loop goes on
     return await asyncio.to_thread(days_of, (*past, *running), span, now)

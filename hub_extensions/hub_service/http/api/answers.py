@@ -62,7 +62,7 @@ def _hub_refusal(error: HubRefused) -> tuple[int, Problem]:
     if error.status == 429:
         return 429, Problem.of(explain("hub-busy"))
     if 400 <= error.status < 500:
-        # the hub's words are about the caller's own server
+        # the hub's message concerns only the caller's own server, so it is passed on
         return 409, Problem.of(explain("hub-refused", answer=error.message))
     return 502, Problem.of(explain("hub-failed"))
 

@@ -67,7 +67,7 @@ class TicketsRoute(JsonRoute):
     def _check_known(self, wanted: TicketRequest) -> None:
         form = form_for(self.engine, self.person, wanted.server)
         if form.as_of is None:
-            return  # what there is is not known yet; the spawner asks again
+            return  # the offers are not known yet; they are checked when the spawner asks for admission
         known = [offer.id for offer in form.offers]
         for offer in wanted.offers:
             if offer not in known:
@@ -186,7 +186,7 @@ class Description(JsonRoute):
     who = Who.READER
 
     async def get(self) -> None:
-        # built from the route table, which has this handler in it
+        # from the application's settings, because the module that builds the document imports this one
         document = await asyncio.to_thread(self.settings["openapi_document"])
         self.set_header("Content-Type", "application/json")
         self.finish(document)

@@ -142,7 +142,7 @@ def rendered(
         values: the values of this template.
     """
     environment: Environment = handler.settings["pages"]
-    parts: Parts = handler.parts  # type: ignore[attr-defined]  # of every route, and of the login's end
+    parts: Parts = handler.parts  # type: ignore[attr-defined]  # every route and the login callback have it
     known = {"prefix": parts.prefix, "base_url": parts.base_url, "person": person, "t": t}
     return environment.get_template(template).render(
         **known,
