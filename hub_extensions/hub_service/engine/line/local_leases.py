@@ -417,7 +417,7 @@ class LocalLeases:
     def may_be(self, server: HubServer) -> bool:
         """Return whether the process that the hub reports exists and is not of another user's server.
 
-        True, too, if processes outside the service's container cannot be seen.
+        True, too, if the hub reports no process, or if the service's container hides it.
         """
         if server.pid is None or not (self._sight.whole or procfs.start_time(server.pid) is not None):
             return True

@@ -593,7 +593,7 @@ class State(Inventory):
 
     @property
     def returns(self) -> Mapping[ServerKey, ServerReturn]:
-        """The servers that are started again, or were started again, without a GPU after their users gave it back."""
+        """The servers that are to start again, or have started again, without the GPU that was taken or given back."""
         return {(stop.user, stop.server): stop.back for stop in self.stops.values() if stop.back is not None}
 
     def live_ticket(self, user: str, server: str) -> Ticket | None:

@@ -63,9 +63,10 @@ def missing_uses(state: State) -> tuple[Use, ...]:
 
 
 def record_late_report(state: State, server: ServerKey, end: UseEnd) -> Changes:
-    """Return the changes that complete a usage record when the hub reports afterwards why a server ended.
+    """Return the changes that record why a server ended, when the hub reports the cause late.
 
-    They are empty if the cause is already known, or if the record was written more than `LATE_REPORT` ago.
+    The cause is added to the open use (one server's time with a GPU) or, if that has ended already, to a usage record
+    that is at most `LATE_REPORT` old. A known cause stays.
     """
     ending = [lease.id for lease in state.leases.values() if (lease.user, lease.server) == server]
     uses = [use for key in ending if (use := state.uses.get(key)) is not None]
