@@ -127,7 +127,7 @@ class StoreLock:
         return True
 
     def holder(self) -> str:
-        """Return the process id in the file, for the log."""
+        """Return the id of the process that holds the lock, for the log; "not known" if the file does not have it."""
         try:
             return self._path.read_text().strip() or "not known"
         except OSError:

@@ -415,7 +415,9 @@ class Engine:
         return None if found is None else (found.user, found.server)
 
     def queue_figures(self) -> messages.QueueFigures:
-        """Return how many tickets are in line and how long the first one waits, for the metrics: no names of users."""
+        """Return how many tickets (places in line) there are in each state, and since when the longest wait of each
+        offer lasts, for the metrics.
+        """
         states: dict[str, int] = {}
         since: dict[str, datetime] = {}
         for ticket in self.state.tickets.values():

@@ -141,7 +141,10 @@ class Auth:
         return _same(bearer(headers), self.hub_secret)
 
     def proves(self, method: str, target: str, authorization: str) -> bool:
-        """Return whether the hub signed this, or the token was valid when the hub was asked last. Sends no request."""
+        """Return whether the hub signed this request, or its token was valid when the hub was last asked about it.
+
+        Nothing is asked of the hub now.
+        """
         if self.signatures.may_be_hub(method, target, authorization):
             return True
         found = BEARER.fullmatch(authorization)

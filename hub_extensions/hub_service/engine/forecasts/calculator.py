@@ -17,7 +17,10 @@ from hub_extensions.hub_service.engine.state.errors import CalculationEnded
 
 
 class ForecastCalculator:
-    """The model and what it has learned. It has the methods of `ForecastWorker`, which calls them in its process."""
+    """Computes the likely waits by a model of how long servers keep their GPUs, which learns from past uses.
+
+    `ForecastWorker` has the same methods and calls these in its worker process.
+    """
 
     def __init__(self) -> None:
         self._model = WaitModel()
@@ -25,7 +28,7 @@ class ForecastCalculator:
         self._closed = False
 
     def begin_history(self) -> None:
-        """Discard the pages of a history that was not loaded to its end."""
+        """Begin to load the history page by page: discard the pages of a history that was not loaded to its end."""
         self._pages.clear()
 
     def add_page(self, page: Sequence[Stay]) -> None:
@@ -50,7 +53,12 @@ class ForecastCalculator:
     def answer(
         self, inputs: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given], seed: int
     ) -> tuple[WaitForecasts, float]:
-        """Learn from `stays` and `matured`, then compute the likely waits.
+        """Learn what is new, then compute the likely waits.
+
+        Args:
+            stays: past uses (one server's time with a GPU) that ended since the last call.
+            matured: forecasts that came true since the last call.
+            seed: of the simulation.
 
         Returns:
             The likely waits, and the seconds of processor time that they took.

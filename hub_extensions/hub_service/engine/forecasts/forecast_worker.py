@@ -60,7 +60,12 @@ class ForecastWorker:
     def answer(
         self, inputs: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given], seed: int
     ) -> tuple[WaitForecasts, float]:
-        """Learn from `stays` and `matured`, then compute the likely waits.
+        """Learn what is new, then compute the likely waits.
+
+        Args:
+            stays: past uses (one server's time with a GPU) that ended since the last call.
+            matured: forecasts that came true since the last call.
+            seed: of the simulation.
 
         Returns:
             The likely waits, and the seconds of processor time that they took.

@@ -203,7 +203,7 @@ class Forecaster:
         self._failed = False
 
     def question(self) -> ForecastInputs:
-        """Return the current inputs of the computation."""
+        """Return the inputs of a computation now: the line, the leases and their known ends."""
         state, clock = self.state, self.state.clock
         now = clock.now()
         asked = {lease.id: self._asked(lease) for lease in state.leases.values()}

@@ -30,7 +30,7 @@ class PastUses:
         self._begun: set[str] = set()
 
     def learn(self, records: Iterable[UsageRecord]) -> None:
-        """Learn from the last records after a restart; `records` begins with the latest end."""
+        """Take over the last usage records after a restart; `records` begins with the latest end."""
         for record in reversed(tuple(records)):
             if record.ready is not None and record.admitted is not None and not record.adopted:
                 self._started(record.offer, (record.ready - record.admitted).total_seconds())

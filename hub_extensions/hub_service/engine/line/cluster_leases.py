@@ -413,7 +413,7 @@ class ClusterLeases:
     # -------------------------------------------------------------- for admins
 
     def info(self) -> messages.ClusterInfo:
-        """Return the cluster as it was read last."""
+        """Return pools, nodes and forgotten pods of the cluster as it was read last, for administrators."""
         snapshot = self.state.cluster
         forgotten = self.forgotten.info()
         if snapshot is None:
@@ -435,7 +435,7 @@ class ClusterLeases:
 
 
 def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tuple[str, str]:
-    """Return the reason and the evidence of a change, for the journal."""
+    """Return why a lease has changed its state, and the evidence, for the journal."""
     node = (snapshot.node_of.get(before.id) if snapshot is not None else None) or "not known"
     return {
         LeaseState.ENDING: ("its server is gone", "the API server lists no pod of it"),

@@ -102,7 +102,7 @@ class LocalLeases:
         self._soon = asyncio.Event()
 
     async def run(self) -> None:
-        """Refresh until cancelled, quickly while somebody waits for an end."""
+        """Refresh every 2 s until cancelled, and more often while a lease is ending or somebody is in line."""
         while True:
             await self.refresh()
             busy = any(lease.state is LeaseState.ENDING for lease in self.state.leases.values())
@@ -503,7 +503,7 @@ class LocalLeases:
 
 
 def _cause(before: Lease, after: Lease, *, marks_are_evidence: bool = True) -> tuple[str, str]:
-    """Return the reason and the evidence of a change, for the journal."""
+    """Return why a lease has changed its state, and the evidence, for the journal."""
     if after.state is LeaseState.ENDING:
         return "its server is gone", f"no process {before.pid}" if before.pid else "no process with its mark"
     if after.state is LeaseState.ENDED:

@@ -51,13 +51,13 @@ Activity = Mapping[tuple[str, str], datetime]
 
 
 class ServiceApart(Protocol):
-    """Informs a service that the hub does not start about changes of its hub."""
+    """Ends a service that the hub does not start, when the hub has other settings or refuses the service's token."""
 
     async def has_changed(self, may_be_new: bool) -> bool:
         """Return whether the hub has other settings now; called after every list. The service then ends."""
 
     def refused(self, problem: HubRefused) -> None:
-        """Handle the refusal of a request by the hub."""
+        """Note that the hub has refused a request. If it refuses the token for a while, the service ends."""
 
 
 class Reconciler:
@@ -307,7 +307,7 @@ class Reconciler:
         return self._starting is not None and not self._starting.done()
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
-        """Resume the starts that a restarted hub forgot: admitted ones first, then in order, five at a time.
+        """Ask the hub for the starts that it forgot: admitted tickets first, then by their places, five at a time.
 
         The hub answers each request when the start is done, or after its ``slow_spawn_timeout``. In a long line, the
         last tickets therefore wait for minutes; they do not count as abandoned meanwhile.

@@ -79,7 +79,7 @@ class Culler(ServerEvidence):
         self._next_end: datetime | None = None
 
     async def run(self) -> None:
-        """Decide every few seconds, and once a stop is over, until cancelled."""
+        """Decide about all servers every few seconds, and at once after a stop is over, until cancelled."""
         while True:
             # before the first decision, too: the use of some devices is known from the second reading on
             with suppress(asyncio.TimeoutError):
@@ -404,7 +404,7 @@ class Culler(ServerEvidence):
         return replace(self.withdrawn(left, by), facts=(left,), notices=(self.undone(facts, by),))
 
     def undone(self, facts: ServerFacts, by: Withdrawal) -> NoticeRow:
-        """Return the notice for the user of a server that an order to stop it was withdrawn."""
+        """Return the notice to a server's user that an order to stop the server was withdrawn."""
         told = explain("reclaim-undone") if by is Withdrawal.LINE else explain("admin-stop-undone")
         return NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, told)
 

@@ -69,7 +69,7 @@ class Policies:
             return problem
 
     def take(self, rules: Sequence[CullRule]) -> None:
-        """Put rules in force."""
+        """Put the rules of the policy file in force, in place of the earlier ones."""
         self.rules, self.problem = tuple(rules), ""
         self._kept, self._groups = {}, None
         self._named_users = frozenset(name for rule in rules for name in rule.users)

@@ -47,7 +47,7 @@ class PresentEvidence:
 
 
 class ServerEvidence:
-    """Evidence about running servers, and the decisions on it.
+    """Gathers the evidence about running servers' use of their GPUs, and decides by it which servers have to stop.
 
     Attributes:
         dcgm: the measurements of devices whose use the service cannot read itself.

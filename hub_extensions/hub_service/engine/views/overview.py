@@ -21,7 +21,10 @@ DAY = timedelta(days=1)
 def overview(
     state: State, user: str, tickets: Iterable[messages.TicketStatus], servers: Iterable[messages.ServerState]
 ) -> messages.UserOverview:
-    """Return what the hub's home page and the pages of a start show to a user, without grants and measurements."""
+    """Return what the hub's home page and the pages of a start show to a user.
+
+    The environment of admitted servers, the waits of other offers and the evidence about use are left out.
+    """
     return messages.UserOverview(
         tickets=tuple(replace(ticket, grant=None) for ticket in tickets),
         servers=tuple(replace(server, waits=(), signs=()) for server in servers),

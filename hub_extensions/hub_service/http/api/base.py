@@ -230,7 +230,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return self.allowed(await self._person(), self.action)
 
     def _mark_proved(self, stream: Any) -> None:
-        """Reserve the connection for the hub or a user's server, whatever strangers do."""
+        """Note that the connection is of the hub or a user's server, so that it is not closed for other clients."""
         if not isinstance(self.caller, Hub | Server):
             return
         caller = HUB if isinstance(self.caller, Hub) else self.caller

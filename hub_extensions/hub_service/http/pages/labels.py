@@ -93,7 +93,10 @@ def length(seconds: float | None, t: Catalogue = ENGLISH) -> str:
 
 
 def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
-    """Return how users see the wait forecasts of a pool (devices of one kind): as they are, or why as rough ones."""
+    """Return how users see the wait forecasts of a pool (devices of one kind), as text.
+
+    They see them as they are, or marked as rough; then the text has the reason.
+    """
     if record.finished_uses < FEW:
         return t("not enough data yet: %1 of %2 finished uses", record.finished_uses, FEW)
     if record.busy_periods < FEWEST_EPISODES:
