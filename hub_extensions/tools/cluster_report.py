@@ -1,7 +1,7 @@
-"""``jupyterhub-gpu offers --cluster``: explains every offer of a cluster after one reading of it.
+"""``jupyterhub-gpu offers --cluster``: reads a cluster once and explains every offer that its GPUs make.
 
-The report has the nodes of an offer, why it is not free, what was left out and why, and what a pod requests for it. The
-cluster is read with the caller's own rights; what the caller may not read is reported.
+The report has the nodes of each offer, why it is not free, which nodes were left out and why, and what a pod requests
+for it. The cluster is read with the caller's own rights; what the caller may not read is reported.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 
 
 def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) -> int:
-    """Read the cluster once and print the report. Return the exit status: 1 if the cluster cannot be read, 2 if the
-    packages for it are missing.
+    """Read the cluster once and print the report.
 
     Args:
-        state_dir: the service's state folder, for the hub's own settings; None to assume a standard cluster.
+        state_dir: the service's state folder, in which the hub's settings are; None for default settings.
+
+    Returns:
+        The exit status: 1 if the cluster cannot be read, 2 if the Python packages for it are missing.
     """
     try:
         offers, config = _settings(state_dir)
@@ -80,7 +82,7 @@ def _settings(state_dir: Path | None) -> tuple[OfferConfig, ClusterConfig]:
 
 
 def _leases(view: ClusterView) -> frozenset[str]:
-    """Return the ids of leases from the labels of the pods in the hub's namespace. The service is not queried."""
+    """Return the ids of the leases that pods in the hub's namespace have as a label. The service is not asked."""
     return frozenset(pod.lease for pod in (view.pods or {}).values() if pod.lease and pod.namespace == view.namespace)
 
 
@@ -166,7 +168,7 @@ def _print_nodes(console: Console, survey: PoolSurvey) -> None:
 
 
 def request_text(ask: PodAsk) -> str:
-    """Format the resources that a pod requests, on one line."""
+    """Return everything that an offer changes in a pod (limits, labels, scheduler and so on), on one line."""
     parts = [f"{key}={value}" for key, value in ask.limits.items()]
     parts += [f"annotation {key}={value}" for key, value in ask.annotations.items()]
     parts += [f"label {key}={value}" for key, value in ask.labels.items()]

@@ -1,6 +1,7 @@
-"""``jupyterhub-gpu cull replay``: replays past uses under other limits of culling.
+"""``jupyterhub-gpu cull replay``: shows which servers of the past other limits of idle culling would have stopped.
 
-The uses are those of the store, or pods whose use Prometheus has recorded.
+It goes through past GPU uses (each is one server's time with a GPU) minute by minute. They come from the service's
+store, or from Prometheus, where each pod with a GPU is one use.
 """
 
 from __future__ import annotations
@@ -36,16 +37,20 @@ from hub_extensions.tools.store_address import store_address
 
 HOUR = timedelta(hours=1)
 PROMETHEUS_SECONDS = 60.0
-"""A question about half a day of the past takes longer than one about now."""
+"""Timeout of a query to Prometheus. It is long, because a query covers half a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Options of a replay.
+    """Options of a replay. A limit that is None is that of the hub's settings.
 
     Attributes:
-        policy_file: replaces that of the settings. prometheus: its address; None to use the store's own samples.
-        namespace: namespace of the pods in Prometheus. token: token for Prometheus.
+        state_dir: the service's state folder.
+        since: how far to go back, such as ``30d`` or ``12h``.
+        policy_file: replaces the policy file of the settings; None to use that one.
+        prometheus: URL of Prometheus; None to use the uses in the service's store.
+        namespace: namespace of the pods in Prometheus.
+        token: token for Prometheus; "" for none.
     """
 
     state_dir: Path
@@ -90,7 +95,7 @@ def run_replay(options: ReplayOptions, json_file: Path | None, console: Console)
 
 
 def _policy(options: ReplayOptions) -> CullPolicy:
-    """Return the limits of ``c.GpuCulling``, overridden by the options of the command line."""
+    """Return the culling limits of the hub's settings, overridden by the options of the command line."""
     try:
         policy = Settings.load(options.state_dir / SETTINGS_FILE).culling
     except SettingsError:
@@ -111,7 +116,13 @@ def _policy(options: ReplayOptions) -> CullPolicy:
 
 
 def replay(archive: Archive, span: timedelta, policy: CullPolicy, rules: Sequence[CullRule] = ()) -> ReplaySummary:
-    """Replay every GPU use that became ready and ended within the time span."""
+    """Return what the limits would have done to every GPU use that became ready and ended within the time span.
+
+    Args:
+        archive: the service's store.
+        span: how far to go back from now.
+        rules: rules of the policy file.
+    """
     waits = PastWaits(archive.waits(span))
     uses = (_measured_use(record, known, policy) for record, known in archive.measured_uses(span))
     return summarized(play(use, policy, rules, waits) for use in uses)
@@ -124,8 +135,9 @@ def _measured_use(record: dict[str, Any], known: Iterable[MeasuredMinute], polic
 
 
 def _counts(minute: MeasuredMinute, policy: CullPolicy) -> bool:
-    """Whether the use of a minute is evidence. A low use that only the server itself reported is not, unless the
-    administrator trusts reports.
+    """Whether the measured use of a minute counts.
+
+    Low use does not count if only the server itself reported it, unless the administrator trusts such reports.
     """
     busy = minute.percent is not None and minute.percent >= policy.idle_below_percent
     return minute.source != "report" or policy.trust_reports or busy
@@ -145,7 +157,7 @@ async def _history(options: ReplayOptions, span: timedelta) -> tuple[PodHistory,
 
 
 def uses_of_pods(parts: Iterable[PodHistory]) -> Iterator[MeasuredUse]:
-    """Convert each pod to a use. Users are not known, because only the hub knows whose pod it was."""
+    """Convert each pod that Prometheus knows to a GPU use. The user is "": only the hub knows whose pod it was."""
     for pod in past_pods(parts):
         offer, minutes = _offer(pod.profile), sorted(pod.used)
         yield MeasuredUse(
@@ -161,7 +173,7 @@ def _offer(profile: str) -> OfferId:
 
 
 def as_table(found: ReplaySummary) -> Table:
-    """Return the result as a table."""
+    """Return the result as a table: uses and GPU-hours, and for each cause the stops and the hours that they free."""
     table = Table("", "uses", "GPU-hours", box=None, pad_edge=False)
     table.add_row("had a GPU", str(found.uses), f"{found.held / HOUR:.1f}")
     for cause in Cause:

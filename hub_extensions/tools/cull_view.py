@@ -17,13 +17,21 @@ _VIEW: TypeAdapter[CullingView] = TypeAdapter(CullingView)
 
 
 def culling_view(state_dir: Path, url: str | None, token: str | None) -> CullingView:
-    """Ask the service at this state folder or address for its decisions. Raises ServiceSilent."""
+    """Ask a running service what it would now do with each server.
+
+    Args:
+        state_dir: the service's state folder, in which address and secret are.
+        url, token: address and token to use instead; None to use the state folder.
+
+    Raises:
+        ServiceSilent: the service cannot be asked.
+    """
     service = service_at(state_dir, url, token, for_people="api/culling", for_hub="hub/culling")
     return answer_of(service, _VIEW.validate_json)
 
 
 def as_json(view: CullingView) -> str:
-    """Return the service's decisions for programs."""
+    """Return the service's decisions as JSON, for programs."""
     return _VIEW.dump_json(view, indent=2).decode()
 
 

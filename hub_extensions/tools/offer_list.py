@@ -29,7 +29,10 @@ class OffersUnavailable(Exception):
 
 
 def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
-    """Return the offers of this machine or of a layout. Leases are not counted, so free and waiting are unknown.
+    """Return what this machine, or a simulated one, can offer. How many are free or waited for is not known here.
+
+    Args:
+        layout: name or file of the simulated GPUs; None for this machine's own.
 
     Raises:
         OffersUnavailable: the GPUs cannot be read.
@@ -42,7 +45,7 @@ def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
 
 
 def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[float, ...]]]:
-    """Return the devices, and the fractions that a layout defines."""
+    """Return the devices of this machine or layout, and pool -> GPU fractions that a layout defines."""
     from hub_extensions.adapters.nvml.reader import Nvml
     from hub_extensions.adapters.simulated.gpus import SimulatedGpus
     from hub_extensions.adapters.simulated.layouts import load_layout
@@ -77,7 +80,7 @@ def offers_of_service(state_dir: Path | None, url: str | None, token: str | None
 
 
 def print_offers(listed: Sequence[OfferState], console: Console, *, running: bool) -> None:
-    """Print the offers as one table. `running` adds the counts of a running service."""
+    """Print the offers as a table. With `running`, they come from a service, and the table has free and waiting."""
     table = Table("offer", "title", "gives", "memory kept apart", "how many", box=None, pad_edge=False)
     if running:
         table.add_column("free")

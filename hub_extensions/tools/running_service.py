@@ -21,7 +21,14 @@ class ServiceSilent(Exception):
 
 @dataclass(frozen=True)
 class AskedService:
-    """The complete address, the credentials for it, and the account under which the service runs on this machine."""
+    """How to ask a running service.
+
+    Attributes:
+        address: the complete URL.
+        token: a user's token; "" if `secret` is used.
+        secret: the hub's secret, with which the request is signed; "" if `token` is used.
+        account: uid under which the service must run on this machine; None if that is not known.
+    """
 
     address: str
     token: str = ""
@@ -32,7 +39,11 @@ class AskedService:
 def service_at(
     state_dir: Path | None, url: str | None, token: str | None, *, for_people: str, for_hub: str
 ) -> AskedService:
-    """Return the service to ask. `for_people` is the route for a user's token, `for_hub` the one for the hub's secret.
+    """Return how to ask the service, by `url` and `token` or by its state folder.
+
+    Args:
+        for_people: the route to use with a user's token.
+        for_hub: the route to use with the hub's secret from the state folder.
 
     Raises:
         ServiceSilent: a token or the settings are missing.
@@ -50,7 +61,7 @@ def service_at(
 
 
 def answer_of(service: AskedService, read: Callable[[bytes], T]) -> T:
-    """Return the answer of the service.
+    """Ask the service and return its answer, parsed by `read`.
 
     Raises:
         ServiceSilent: the service does not answer, refuses, or is of another version.

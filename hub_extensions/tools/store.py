@@ -1,4 +1,4 @@
-"""``jupyterhub-gpu store``: checks, copies and restores a store in an SQLite file."""
+"""``jupyterhub-gpu store``: checks, copies and restores the GPU service's database (the store) in an SQLite file."""
 
 from __future__ import annotations
 
@@ -51,13 +51,16 @@ class StoreFile:
         return cls(file, state_dir)
 
     def check(self) -> tuple[tuple[str, ...], bool]:
-        """Return a line for the store and for each copy, and whether the store is undamaged."""
+        """Return a line about the store and about each of its copies, and whether the store itself is undamaged."""
         lines, whole = [self._line(self.file)], self._state(self.file) == "whole"
         lines += [self._line(copy) for copy in copies(self.file, self.folder)]
         return tuple(lines), whole
 
     def backup(self, target: Path | None) -> str:
-        """Copy the store, also while it is in use.
+        """Copy the store, also while it is in use, and return a message.
+
+        Args:
+            target: the new file; None for a name with the current time in the state folder.
 
         Raises:
             StoreRefused: the store is missing or damaged, or cannot be copied.
@@ -73,7 +76,10 @@ class StoreFile:
         return f"{self.file} was copied to {target}."
 
     def restore(self, copy: Path | None) -> str:
-        """Replace the store by a copy.
+        """Replace the store by a copy, keep the replaced file beside it, and return a message.
+
+        Args:
+            copy: the copy; None for the newest undamaged one.
 
         Raises:
             StoreRefused: the service runs, no copy is undamaged, or the copy cannot be written there.

@@ -1,4 +1,4 @@
-"""Finds what measures the use of a cluster's GPUs, from Prometheus, for ``doctor``. No server has to run."""
+"""Asks Prometheus who measures the use of a cluster's GPUs, for ``doctor``. No user's server has to run for that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ ASK_IT = "curl the address of c.GpuService.prometheus_url with /api/v1/query?que
 
 
 def use_sources(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[Level, str, str]]:
-    """Return, for each kind of GPU, what measures it as a sentence, and what to do ("" if nothing is wrong)."""
+    """Yield, for each kind of GPU, a level, a sentence about what measures its use, and what to do about it.
+
+    The last text is "" if nothing is wrong.
+    """
     from hub_extensions.hub_service.engine.stops.dcgm import open_prometheus
 
     prometheus = open_prometheus(settings)

@@ -1,4 +1,4 @@
-"""``jupyterhub-gpu gate audit``: sends each app behind the gate the requests of a stranger, and reports open apps."""
+"""``jupyterhub-gpu gate audit``: sends requests without a valid sign-in to each app, and reports apps that answer."""
 
 from __future__ import annotations
 

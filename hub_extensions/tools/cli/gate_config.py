@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 DEFAULT_GATE = "http://127.0.0.1:8192"
 PROXIES = ("nginx", "caddy", "envoy", "traefik", "traefik-kubernetes", "gateway-api", "ingress")
 POLICIES = "policies"
-"""No proxy: what keeps everybody else from the apps on Kubernetes."""
+"""Writes NetworkPolicies instead of a proxy's configuration: they keep everybody but the proxy from the apps."""
 ON_KUBERNETES = ("traefik-kubernetes", "gateway-api", "ingress", POLICIES)
 NAMESPACE = "jhub"
-"""The hub's, where nobody says another: as in our manifests and how-tos."""
+"""The gate's namespace if none is given: the hub's, as in our manifests and how-tos."""
 _file = click.Path(exists=True, dir_okay=False)
 
 
@@ -105,8 +105,9 @@ def _settings_of(file: str) -> GateSettings:
 
 
 def _address_of(known: GateSettings, *, on_kubernetes: bool) -> str:
-    """Return the address at which the proxy reaches the gate. On Kubernetes, the name of a Service without a
-    namespace gets one.
+    """Return the address at which the proxy reaches the gate.
+
+    On Kubernetes, `NAMESPACE` is added to the name of a Service without a namespace, and a note is printed.
     """
     place = urlsplit(known.connect_url or f"http://{known.host}:{known.port}")
     host = place.hostname or ""

@@ -1,5 +1,6 @@
-"""Commands about the service's stored data: the store, the history of uses, the journal, and what can be computed
-from them.
+"""Commands about the service's stored data: its database (the store), the usage records, and the journal.
+
+The wait forecast and the limits of culling can be tested against that history.
 """
 
 from __future__ import annotations

@@ -23,9 +23,11 @@ from hub_extensions.tools.demo.processes import program
 from hub_extensions.tools.demo.proxy import DemoProxy, find_proxy
 
 HOST = "apps.localhost"
-"""Another host than the hub's: cookies know no ports. Browsers take each name below ``localhost`` for this machine."""
+"""Host name of the portal. It differs from the hub's, because cookies of one host are shared by all its ports.
+Browsers resolve each name below ``localhost`` to this machine."""
 BOARD, DASK = "tensorboard", "dask"
-"""Each has a host to itself: the one shows what people wrote, the other one's first page works at no other path."""
+"""Names of the two apps. Each has a host to itself: TensorBoard, because it shows content of users; Dask, because its
+first page works only at the path ``/``."""
 STARTS_IN_SECONDS = 120.0
 AUDITOR = "auditor"
 AUDITOR_SCOPES = ("admin:users", "tokens", "groups", "list:services", "access:services")
@@ -33,12 +35,14 @@ AUDITOR_SCOPES = ("admin:users", "tokens", "groups", "list:services", "access:se
 
 @dataclass(frozen=True)
 class DemoApps:
-    """The plan of the demo's apps.
+    """Where the demo's apps run, and the configuration that follows from it.
 
     Attributes:
-        folder: folder of their state. environment: Python environment with their programs.
+        folder: folder of their state.
+        environment: Python environment with their programs.
         state_dir: state folder of the GPU service, with the gate's settings.
-        port: port of the proxy. gate, tensorboard, dask: ports that only the proxy connects to.
+        port: port of the proxy in front of the apps.
+        gate, tensorboard, dask: ports of the gate and of the apps, to which only the proxy connects.
     """
 
     folder: Path
@@ -51,7 +55,7 @@ class DemoApps:
 
     @property
     def url(self) -> str:
-        """The portal's address."""
+        """Address of the portal, the page with the links to all apps."""
         return f"http://{HOST}:{self.port}"
 
     @property
@@ -66,7 +70,7 @@ class DemoApps:
 
     @property
     def token_file(self) -> Path:
-        """File with the hub token that the audit uses to create its accounts."""
+        """File with the hub's token with which the audit (``gate audit``) creates its test accounts."""
         return self.folder / "auditor-token"
 
     @property
@@ -77,8 +81,9 @@ class DemoApps:
 
     @property
     def catalogue(self) -> Mapping[str, Mapping[str, object]]:
-        """The catalogue of apps as an administrator would write it: one app for the course, and one for the group
-        `thesis` only.
+        """The catalogue of apps, as an administrator would write it in ``c.SignOnGate.apps``.
+
+        TensorBoard is for the group `course`, Dask for the group `thesis` only.
         """
         return {
             BOARD: {
@@ -150,10 +155,12 @@ def running(
     """Run both apps while the block runs.
 
     Args:
-        variables: environment variables of their processes. answers: returns whether a program answers at an address.
+        variables: environment variables of their processes.
+        stop: set if the demo should end; then the start is not waited for.
+        answers: returns whether a program answers at an address.
 
     Raises:
-        DemoRefused: one of them did not start.
+        DemoRefused: one of the apps did not start.
     """
     apps.folder.mkdir(mode=0o700, exist_ok=True)
     write_private(apps.token_file, secrets.token_hex(32))

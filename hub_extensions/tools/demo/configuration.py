@@ -15,8 +15,10 @@ DROPPED = ("JUPYTERHUB_", "CONFIGPROXY_", "JUPYTER_", "JPY_", "IPYTHON", "PYTHON
 
 
 def clean_environment(folder: Path, caller: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the hub: the caller's, without settings of Jupyter or of another hub, and with this
-    demo's mark.
+    """Return the environment variables for the hub.
+
+    They are the caller's without those of Jupyter or another hub, and with the mark by which this demo's processes are
+    found.
     """
     kept = {name: value for name, value in caller.items() if not name.startswith(DROPPED)}
     here = Path(__file__).resolve().parents[3]

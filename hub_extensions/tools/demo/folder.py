@@ -14,8 +14,13 @@ from hub_extensions.tools.demo.processes import end_marked
 
 
 def own_folder(folder: Path, *, clean: bool) -> Path:
-    """Create the folder; with `clean`, delete everything in it except the lock. Raises DemoRefused if it belongs to
-    another user or is not a demo's.
+    """Create the folder of a demo if it does not exist, and return its path.
+
+    Args:
+        clean: delete everything in it except the lock.
+
+    Raises:
+        DemoRefused: the folder belongs to another account, or has files that are not a demo's.
     """
     folder = folder.expanduser().resolve()
     try:
@@ -51,8 +56,9 @@ def _remove(entry: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, so that only one demo uses it. The lock ends with this process; the hub does not
-    inherit it.
+    """Hold the folder's lock while the block runs, so that only one demo uses the folder.
+
+    The lock also ends if this process is killed, because child processes do not inherit it.
     """
     with (folder / "demo.lock").open("a") as file:
         try:

@@ -1,4 +1,4 @@
-"""The plan of a demo: users, GPUs and ports. It also checks whether the demo can start, and explains why not."""
+"""Decides users, GPUs and ports of a demo, checks whether the demo can start, and explains why not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST_NAMES = (
 )
 DEFAULT_LAYOUT = "lab-a100"
 STATE_DIR = "gpu-state"
-"""The GPU service's folder, in the demo's."""
+"""Name of the GPU service's state folder within the demo's folder."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,13 @@ class DemoOptions:
     """The options of the command.
 
     Attributes:
-        port: 0 for any free port. layout: None for this machine's own GPUs, if it has some.
-        sso: folder of a sign-in service. apps: Python environment of the apps behind the sign-in service.
+        folder: the demo's folder.
+        port: the port that users open; 0 for any free port.
+        users: number of demo users.
+        layout: name or file of the GPUs to simulate; None for this machine's own GPUs, if it has some.
+        clean: delete what an earlier demo has left in the folder.
+        sso: folder of the program at which users sign in; None for passwords.
+        apps: Python environment of the apps behind the sign-in; None for no apps.
     """
 
     folder: Path
@@ -50,8 +55,12 @@ class DemoOptions:
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of all parts, on 127.0.0.1. `apps` is the port of the proxy in front of the apps, which asks the
-    `gate`.
+    """The ports of all parts of a demo, on 127.0.0.1; 0 if the demo does not have the part.
+
+    Attributes:
+        public: the port that users open.
+        proxy: API of JupyterHub's proxy.
+        apps: proxy in front of the apps, which asks the `gate` about each request.
     """
 
     public: int
@@ -67,7 +76,13 @@ class Ports:
 
 @dataclass(frozen=True)
 class Demo:
-    """The plan of one demo, from which its configuration is written."""
+    """Everything that is decided about one demo; its configuration is written from it.
+
+    Attributes:
+        simulate: name or file of the simulated GPUs; None for this machine's own.
+        sign_in: the service at which users sign in; None if they use passwords.
+        apps: the apps behind the sign-in; None without apps.
+    """
 
     folder: Path
     ports: Ports
@@ -85,11 +100,10 @@ class Demo:
 
     @property
     def signs_of_life(self) -> tuple[str, ...]:
-        """The addresses that must answer before users can come, in this order: hub, GPU service, and both through the
-        proxy.
+        """The addresses that must answer before the demo is ready: hub, GPU service, and then both through the proxy.
 
-        The hub adds its route to the proxy once its services answer. A request before that would leave a 404 in its
-        log.
+        They are tried in this order, because the hub adds its route to the proxy only when its services answer. An
+        earlier request through the proxy would leave a 404 in the log.
         """
         hub, service = "/hub/health", "/services/gpu/health"
         there = (f"http://127.0.0.1:{self.ports.hub}{hub}", f"http://127.0.0.1:{self.ports.service}{service}")
@@ -148,7 +162,7 @@ def check_programs(options: DemoOptions) -> None:
 
 
 def planned(folder: Path, options: DemoOptions, simulate: str | None) -> Demo:
-    """Plan a demo in `folder`, with ports and passwords. Raises DemoRefused."""
+    """Decide everything about a demo in `folder`. The passwords of an earlier start are kept. Raises DemoRefused."""
     passwords = _passwords(folder / "passwords.json")
     ports = choose_ports(
         options.port,
@@ -188,8 +202,12 @@ def _passwords(path: Path) -> Mapping[str, str]:
 
 
 def choose_ports(public: int, *, sign_in: int | None = None, apps: bool = False) -> Ports:
-    """Return the requested ports, and free ones for the other parts. `sign_in` is None if the demo has no sign-in
-    service.
+    """Return the requested ports, and free ones for the other parts.
+
+    Args:
+        public: the port that users open; 0 for any.
+        sign_in: the port of the sign-in service, 0 for any; None if the demo has none.
+        apps: the demo has apps.
 
     Raises:
         DemoRefused: a requested port is in use or may not be used.

@@ -1,5 +1,6 @@
-"""Starts and ends the programs of a demo. Each program runs while a block runs; a mark finds programs that were left
-over.
+"""Starts and ends the programs of a demo.
+
+All processes of a demo have an environment variable, the mark, by which processes that were left over are found.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def program(words: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
 
 
 def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
-    """End the programs that a demo of this folder left running. Print `reason` first if there are any."""
+    """End all processes of this folder's demo, except this one. If there are any, print `reason` and their number."""
     if not marked(folder):
         return
     for number, name in ((signal.SIGTERM, "ended"), (signal.SIGKILL, "killed")):
@@ -80,9 +81,9 @@ def marked(folder: Path) -> list[tuple[int, int]]:
 
 @contextmanager
 def keeping(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """While the block runs, another process waits to end what has this folder's mark, should this process be killed.
+    """While the block runs, guard against this process being killed: a second process then ends the whole demo.
 
-    That process waits for the end of its input, which this process holds open as long as it lives.
+    The second process waits for the end of its standard input, which this process keeps open as long as it lives.
     """
     keeper = subprocess.Popen(
         [sys.executable, "-m", "hub_extensions.tools.demo.processes", str(folder)],
@@ -100,7 +101,7 @@ def keeping(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def main(folder: Path) -> None:
-    """Wait for the end of the demo, and end what is left of it."""
+    """Run as the second process of `keeping`: wait until the first one has ended, and end what is left of the demo."""
     sys.stdin.read()
     end_marked(folder, lambda text: None, "")
 

@@ -1,7 +1,7 @@
-"""The demo's proxy in front of the apps, nginx or Caddy, with the configuration that ``jupyterhub-gpu gate config``
-writes.
+"""The demo's proxy in front of the apps: nginx or Caddy.
 
-On request it gets a typical mistake: one app is served without asking the gate.
+Its configuration is the one that ``jupyterhub-gpu gate config`` writes. To show what the audit finds, a fault can be
+added to it: one app is then served without asking the gate.
 """
 
 from __future__ import annotations
@@ -53,9 +53,11 @@ class DemoProxy:
     """A proxy of the demo.
 
     Attributes:
-        kind: nginx or caddy. program: its path. folder: its working folder.
-        gate_file: the gate's settings. unprotected: the app that is served without asking the gate while the fault is
-            in place.
+        kind: nginx or caddy.
+        program: path of the program.
+        folder: its working folder.
+        gate_file: file with the gate's settings.
+        unprotected: name of the app that is served without asking the gate while the configuration has the fault.
     """
 
     kind: str
@@ -66,7 +68,7 @@ class DemoProxy:
 
     @classmethod
     def load(cls, folder: Path) -> DemoProxy:
-        """Return the running proxy of this folder's demo."""
+        """Read the description of the proxy that `serving` has written to its working folder."""
         return cls(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
 
     @property
@@ -77,7 +79,7 @@ class DemoProxy:
         return [self.program, "run", "--adapter", "caddyfile", "--config", "proxy.conf"]
 
     def write(self, *, has_fault: bool = False) -> None:
-        """Write the proxy's configuration again from the gate's settings."""
+        """Write the proxy's configuration file, as it follows from the gate's current settings."""
         write_private(Path(self.folder, "proxy.conf"), self.configuration(has_fault=has_fault))
 
     def configuration(self, *, has_fault: bool) -> str:
@@ -93,8 +95,10 @@ class DemoProxy:
         return f"{NGINX}{piece}}}\n" if self.kind == "nginx" else CADDY + piece
 
     def change(self, *, has_fault: bool) -> None:
-        """Add or remove the fault, and wait until the proxy uses the new configuration. Raises DemoRefused; there is
-        no fault then.
+        """Add the fault to the configuration or remove it, and wait until the proxy uses the new configuration.
+
+        Raises:
+            DemoRefused: the proxy did not change in time. A fault that was to be added is removed again.
         """
         try:
             self._change(has_fault=has_fault)
@@ -117,7 +121,7 @@ class DemoProxy:
             raise DemoRefused(f"The proxy did not take its new configuration: {done.stderr.strip()[-300:]}")
 
     def _status_for_a_stranger(self) -> int | None:
-        """Return the app's HTTP status for a request without a session; None if it does not answer."""
+        """Return the HTTP status of the unprotected app for a client that is not signed in; None without an answer."""
         gate = json.loads(Path(self.gate_file).read_text(encoding="utf-8"))
         where = next(urlsplit(str(app["where"])) for app in gate["catalogue"] if app["name"] == self.unprotected)
         return status_of(where.port or 80, where.netloc, where.path)
@@ -181,7 +185,10 @@ def _becomes(is_so: Callable[[], bool]) -> bool:
 
 
 def _without_check(piece: str, kind: str, app: str) -> str:
-    """Return the app's part without the check, as if an administrator had copied only its `proxy_pass`."""
+    """Return a configuration in which the proxy does not ask the gate about `app`.
+
+    An administrator would get it by copying only the directive that forwards requests to the app.
+    """
     nginx, caddy = rf" *auth_request /_gate/check/{app};\n", rf" *forward_auth [^\n]*\n *uri \S*/{app} .*?\n {{12}}}}\n"
     changed, number = re.subn(nginx if kind == "nginx" else caddy, "", piece, count=1, flags=re.DOTALL)
     if number != 1:
@@ -190,7 +197,15 @@ def _without_check(piece: str, kind: str, app: str) -> str:
 
 
 def main(folder: str, wanted: str) -> int:
-    """Plant a fault in the proxy of a running demo, or mend it, for the buttons of its page. Return the exit status."""
+    """Add the fault to the proxy of a running demo, or remove it: the command behind two buttons of the demo's page.
+
+    Args:
+        folder: working folder of the proxy.
+        wanted: ``plant`` to add the fault, ``mend`` to remove it.
+
+    Returns:
+        The exit status.
+    """
     try:
         DemoProxy.load(Path(folder)).change(has_fault=wanted == "plant")
     except (DemoRefused, OSError, ValueError) as problem:

@@ -48,7 +48,7 @@ def run(options: DemoOptions, echo: Echo) -> int:
         0 after a requested stop; 1 if the hub did not start or ended by itself.
 
     Raises:
-        DemoRefused: it cannot start; nothing was started.
+        DemoRefused: the demo cannot start.
     """
     check_account()
     check_programs(options)
@@ -67,8 +67,9 @@ def run(options: DemoOptions, echo: Echo) -> int:
 
 @contextmanager
 def _stop_requests() -> Iterator[threading.Event]:
-    """Return an event that Ctrl-C, SIGTERM and a closed terminal set. The handlers are set explicitly, because a
-    background shell ignores SIGINT (T16).
+    """Provide an event that is set by Ctrl-C, SIGTERM or the closing of the terminal.
+
+    The handler of SIGINT is set explicitly, because a shell starts background programs with SIGINT ignored.
     """
     stop = threading.Event()
 
@@ -84,8 +85,9 @@ def _stop_requests() -> Iterator[threading.Event]:
 
 
 def _run(demo: Demo, stop: threading.Event, echo: Echo) -> int:
-    """Run the sign-in service and the apps, if requested, then the hub. Programs that are left over are found by
-    their mark and ended.
+    """Run the sign-in service and the apps, if requested, then the hub until it ends. Return the exit status.
+
+    Processes that are left over afterwards are found by their mark and ended.
     """
     environment = clean_environment(demo.folder, os.environ)
     try:

@@ -29,11 +29,15 @@ FACTS = "sign-in.json"
 
 @dataclass(frozen=True)
 class SignInService:
-    """The plan of the sign-in service.
+    """The demo's OpenID provider, and the settings of the hub that follow from it.
 
     Attributes:
-        program: folder of the program. offer: the offer that only the group `thesis` may choose.
-        apps: the apps on its page and the commands of its buttons; empty without apps.
+        program: folder of the Node program.
+        offer: the offer that only the group `thesis` may choose.
+        secret: the hub's client secret at the provider.
+        key: the hub's encryption key.
+        apps: links to the apps for the provider's page, and the commands of its buttons; empty without apps.
+        people: user -> groups.
     """
 
     program: Path
@@ -46,7 +50,10 @@ class SignInService:
 
     @property
     def url(self) -> str:
-        """The service's address, which is its issuer. It is not on the hub's host, because cookies ignore ports."""
+        """The provider's address, which is also its issuer.
+
+        It has another host name than the hub, because cookies of one host are shared by all its ports.
+        """
         return f"http://localhost:{self.port}"
 
     @property
@@ -70,15 +77,17 @@ c.GpuOffers.groups = {{{self.offer!r}: [{THESIS!r}]}}
         return {"JUPYTERHUB_SIGN_ON_CLIENT_SECRET": self.secret, "JUPYTERHUB_CRYPT_KEY": self.key}
 
     def facts(self, hub: str) -> str:
-        """Return the settings of the program. `hub` is the hub's address."""
+        """Return the settings for the Node program as JSON. `hub` is the hub's address."""
         people = [{"name": name, "title": name.title(), "groups": groups} for name, groups in self.people.items()]
         known = {"port": self.port, "hub": hub, "client": CLIENT, "secret": self.secret, "people": people}
         return json.dumps(known | ({"apps": self.apps} if self.apps else {}), indent=2)
 
 
 def wanted_port(folder: Path, public: int) -> int:
-    """Return the port of an earlier start, because its address identifies users; otherwise the one after the hub's
-    (0 for any).
+    """Return the port for the sign-in service.
+
+    It is the port of an earlier start of this demo, because users are identified with the provider's address. At the
+    first start it is the port after the hub's, or 0 for any port.
     """
     try:
         return int(json.loads((folder / FACTS).read_text(encoding="utf-8"))["port"])
@@ -89,7 +98,7 @@ def wanted_port(folder: Path, public: int) -> int:
 def planned(
     folder: Path, service: Path, port: int, layout: str | None, apps: Mapping[str, object] | None = None
 ) -> SignInService:
-    """Plan a sign-in service for a demo in `folder`. The hub's encryption key is reused in later starts."""
+    """Decide everything about the sign-in service of a demo. The hub's encryption key of an earlier start is kept."""
     key = folder / "crypt_key"
     if not key.exists():
         write_private(key, secrets.token_hex(32))
@@ -115,13 +124,15 @@ def serving(
     environment: Mapping[str, str],
     answers: Callable[[str], bool],
 ) -> Iterator[None]:
-    """Run the service while the block runs.
+    """Run the sign-in service while the block runs.
 
     Args:
+        hub: the hub's address.
+        environment: environment variables of the process.
         answers: returns whether a program answers at an address.
 
     Raises:
-        DemoRefused: it did not start.
+        DemoRefused: the service did not start.
     """
     facts, log = folder / FACTS, folder / "sign-in.log"
     write_private(facts, service.facts(hub))

@@ -1,4 +1,6 @@
-"""``jupyterhub-gpu doctor``: finds faults of this machine or a configuration, and explains how to repair them.
+"""``jupyterhub-gpu doctor``: finds faults of this machine or of a configuration, and explains how to repair them.
+
+Each check is a function that yields a `Diagnosis` for each thing that it finds, good or bad.
 
 It changes nothing. A configuration is loaded without writing to its state folder.
 """
@@ -38,7 +40,7 @@ from hub_extensions.tools.doctor.service import (
 
 
 def examine(config: Path | None) -> tuple[Diagnosis, ...]:
-    """Check the machine and, if given, a ``jupyterhub_config.py``."""
+    """Run all checks of this machine. With a ``jupyterhub_config.py``, check the configuration and the service too."""
     findings = [*python(), *hub_version(), *proxy(), *jupyterlab(), *package()]
     if config is None:
         return (*findings, *gpus(None), *other_accounts())
@@ -59,7 +61,11 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
 
 
 def load_config(path: Path) -> tuple[Config | None, Diagnosis]:
-    """Load the configuration as the hub would; return it with the diagnoses of loading. Nothing is written."""
+    """Load the configuration as the hub would, without writing files.
+
+    Returns:
+        The configuration, or None if it cannot be loaded, and the diagnosis of the loading.
+    """
     try:
         with dry_run() as notes:
             loaded = PyFileConfigLoader(path.name, path=str(path.parent.absolute())).load_config()

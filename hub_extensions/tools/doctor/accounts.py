@@ -30,8 +30,9 @@ def accounts(config: Config, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def spawner_for(config: Config, settings: Settings) -> str:
-    """Return the configuration line of the spawner that fits this hub on one machine, or the problem with the users'
-    accounts that has to be solved first.
+    """Return advice on the spawner for a hub on one machine.
+
+    It is a line for the configuration, or the problem with the users' accounts that has to be solved first.
     """
     for problem in _with_accounts(config, settings):
         return f"{problem.text} {problem.fix}"
@@ -47,10 +48,11 @@ def _with_accounts(config: Config, settings: Settings) -> Iterator[Diagnosis]:
 def findings(
     uid: int, people: frozenset[str], account_of: Callable[[str], int | None], makes_accounts: bool
 ) -> Iterator[Diagnosis]:
-    """Return the problems of these accounts.
+    """Yield a diagnosis if the hub may not start servers as other accounts, or if users have no account.
 
     Args:
-        uid: uid of the hub. people: users that the configuration names.
+        uid: uid of the hub.
+        people: users that the configuration names.
         account_of: name -> uid; None if the account does not exist.
         makes_accounts: the hub creates missing accounts.
     """

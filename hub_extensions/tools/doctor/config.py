@@ -1,4 +1,4 @@
-"""Checks of a ``jupyterhub_config.py``: wrong settings and missing ones."""
+"""Checks of the settings in a ``jupyterhub_config.py``, by subject."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from hub_extensions.tools.use_sources import ASK_IT, ask_once
 
 
 def apart(config: Config) -> bool:
-    """Return whether the GPU service is started by something other than the hub."""
+    """Whether the hub does not start the GPU service itself, because the service has its own Deployment or unit."""
     return config.GpuService.get("started_by_hub", True) is False
 
 
 def wiring(config: Config, settings: Settings) -> Iterator[Diagnosis]:
-    """Check that ``configure(c)`` is called, and that all users and services have the scopes that it grants."""
+    """Check that ``configure(c)`` is called, and that what it sets is still in force: scopes, roles, the spawner."""
     names = [service.get("name") for service in config.JupyterHub.get("services", [])]
     if SERVICE_NAME not in names:
         fix = "On the last line: from hub_extensions import configure; configure(c)"
@@ -78,7 +78,7 @@ def limits(config: Config) -> Iterator[Diagnosis]:
 
 
 def sign_on(config: Config) -> Iterator[Diagnosis]:
-    """Check the settings of ``single-sign-on``, with its own class."""
+    """Check the settings of our authenticator ``single-sign-on``, if it is chosen, by the class's own check."""
     if not is_single_sign_on(value_of(config, "JupyterHub", "authenticator_class")):
         return
     if missing := [name for name in ("oauthenticator", "jwt") if find_spec(name) is None]:
@@ -109,7 +109,7 @@ def culling(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _policy_file(policy: CullPolicy) -> Diagnosis:
-    """Check the policy file as it is now. The service's health shows which rules are in force."""
+    """Check the current content of the policy file. Whether the service uses it already, its health shows."""
     try:
         rules = read_policy_file(policy.policy_file, policy)
     except PolicyFileError as problem:
@@ -121,7 +121,7 @@ def _policy_file(policy: CullPolicy) -> Diagnosis:
 
 
 def grace(config: Config, settings: Settings) -> Iterator[Diagnosis]:
-    """Check the time that a server's pod has to end."""
+    """Check the grace periods that a server's pod gets to end after a stop."""
     if settings.cluster is None or not settings.culling.enabled:
         return
     pods = _of_spawner(config, "extra_pod_config")
@@ -152,7 +152,7 @@ def _of_spawner(config: Config, name: str) -> Any:
 
 
 def notices(settings: Settings) -> Iterator[Diagnosis]:
-    """Check notices to users without an open page, and the result of the last one in the service's database."""
+    """Check the channel for notices to users without an open page, and whether the last notice was delivered."""
     from hub_extensions.hub_service.engine.uses.notifier import last_sendings
 
     for channel, last in last_sendings(settings).items():
@@ -161,7 +161,7 @@ def notices(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def prometheus(settings: Settings) -> Iterator[Diagnosis]:
-    """Check whether Prometheus has the MIG devices of this machine."""
+    """Check whether Prometheus knows the use of this machine's MIG devices, which culling needs."""
     if not settings.prometheus_url or settings.cluster is not None:
         return  # on a cluster the pools are asked about, where they are read
     from hub_extensions.hub_service.engine.stops.dcgm import open_prometheus
@@ -191,7 +191,7 @@ def prometheus_finding(reading: DcgmReading) -> Diagnosis:
 
 
 def _devices(settings: Settings) -> tuple[Device, ...]:
-    """The devices of this machine; empty if they are simulated or cannot be read (`machine.gpus` has the reason)."""
+    """Return this machine's devices; empty if they are simulated or cannot be read (`machine.gpus` reports why)."""
     if settings.offers.simulate is not None:
         return ()
     from hub_extensions.adapters.nvml.reader import Nvml

@@ -9,11 +9,13 @@ from hub_extensions.tools.use_sources import Level
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The result of one check.
+    """One result of a check.
 
     Attributes:
-        check: a stable code for programs, e.g. ``gpus`` or ``port``.
-        text: what was found. fix: what to do about it; empty if nothing is wrong.
+        check: a stable name for programs, such as ``gpus`` or ``port``.
+        state: ``ok``, ``warning``, or ``problem`` if the hub cannot work so.
+        text: what was found.
+        fix: what to do about it; "" if nothing is wrong.
     """
 
     check: str
@@ -23,10 +25,10 @@ class Diagnosis:
 
 
 def failed(findings: tuple[Diagnosis, ...]) -> bool:
-    """Return whether a finding prevents the hub from working."""
+    """Return whether one of these diagnoses is a problem with which the hub cannot work."""
     return any(finding.state == "problem" for finding in findings)
 
 
 def sentence(text: str) -> str:
-    """Capitalize a sentence, unless it begins with the name of a setting."""
+    """Return a text with its first letter capitalized, unless it begins with the name of a setting (``c.…``)."""
     return text if text.startswith("c.") else text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""Checks of this machine, or of the cluster: programs, GPUs and processes."""
+"""Checks of this machine, or of the cluster: whether programs are installed, GPUs can be read, processes be seen."""
 
 from __future__ import annotations
 
@@ -87,7 +87,11 @@ def package() -> Iterator[Diagnosis]:
 
 
 def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
-    """Check which GPUs of this machine can be offered. `settings`: None if no configuration is known."""
+    """Check which GPUs of this machine can be offered.
+
+    Args:
+        settings: the service's settings; None if no configuration was given.
+    """
     if settings is not None and settings.offers.simulate is not None:
         text = f"The GPUs are simulated (layout {settings.offers.simulate})."
         yield Diagnosis("gpus", "warning", text, "Take c.GpuOffers.simulate out to offer this machine's own GPUs.")
@@ -161,8 +165,11 @@ def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
 
 
 def renamed(mapped: Mapping[str, str], there: Mapping[str, int]) -> Iterator[Diagnosis]:
-    """Report GPUs whose resources the cluster has renamed: those that are offered, and those that no setting
-    explains.
+    """Report GPU resources whose names are not NVIDIA's, and whether ``c.GpuOffers.resources`` makes offers of them.
+
+    Args:
+        mapped: resource -> offer, as the setting has it.
+        there: resource -> number of GPUs on the nodes.
     """
     for name, offer in mapped.items():
         if name in there:
@@ -176,7 +183,11 @@ def renamed(mapped: Mapping[str, str], there: Mapping[str, int]) -> Iterator[Dia
 
 
 def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> Iterator[Diagnosis]:
-    """Warn if culling is enabled and only DCGM can measure these devices (MIG profile, product of the card)."""
+    """Warn if culling is enabled without Prometheus, and the use of a MIG device can be measured only by DCGM.
+
+    Args:
+        kinds: MIG profile (None for a whole card) and product name of each device.
+    """
     if not settings.culling.enabled or settings.prometheus_url:
         return
     cards = sorted({card for profile, card in kinds if profile is not None and _ONLY_DCGM.search(card)})
@@ -187,8 +198,9 @@ def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> I
 
 
 def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
-    """Explain that the cluster is not checked: a service in its own Deployment reads it with its own account, and
-    the hub's account needs no rights.
+    """Explain that the cluster is not checked here.
+
+    A service in its own Deployment reads the cluster with its own account, so the hub's account needs no right to.
     """
     place = f"-n {config.namespace} " if config.namespace else ""
     text = (

@@ -1,4 +1,4 @@
-"""Checks of the GPU service: its folder, its database, its port, and its own health report."""
+"""Checks of the GPU service: its state folder, its database, its port, and the health report of a running service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, Se
 from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
 
 KNOWN_OF = ("measured", "ready", "shared", "cut-on-demand", "not-read")
-"""Reasons of an offer's evidence for which an admin has nothing to do."""
+"""Values of ``reason`` in the health report's evidence (who measures the use of an offer) that need no action."""
 
 
 def state_dir(settings: Settings) -> Iterator[Diagnosis]:
@@ -63,7 +63,7 @@ def disk_of(path: Path) -> str:
 
 
 def database(settings: Settings) -> Iterator[Diagnosis]:
-    """Check the database. A file must be private and undamaged."""
+    """Check the service's database. An SQLite file must be readable by its owner only, and undamaged."""
     parts = urlsplit(settings.store_url)
     if not parts.scheme.startswith("sqlite"):
         yield Diagnosis("database", "ok", f"The database is {parts.scheme} at {parts.hostname or 'a local socket'}.")
@@ -98,7 +98,7 @@ def _contents(settings: Settings, file: Path) -> Diagnosis:
 
 
 def port(settings: Settings) -> Iterator[Diagnosis]:
-    """Check which program listens at the service's address."""
+    """Check who listens at the service's address. If it is the service, check its health report too."""
     where, hub = f"{settings.host}:{settings.port}", _hubs_account(settings)
     accounts = accounts_at(settings.host, settings.port)
     strangers = sorted((accounts or frozenset()) - {hub, 0})
@@ -139,7 +139,11 @@ def _account(uid: int) -> str:
 
 
 def health_of(settings: Settings, secret: str) -> Mapping[str, Any] | None:
-    """Read the health of our service, with the hub's signature if the secret is known; None if it does not answer."""
+    """Return the health report of a running service; None if it does not answer.
+
+    Args:
+        secret: the hub's secret, with which the request is signed to get all details; "" if it is not known.
+    """
     address = f"{settings.url}/health"
     try:
         found = json.loads(get_once(address, secret=secret, seconds=5)[1])
@@ -156,15 +160,17 @@ def _kept_secret(settings: Settings) -> str:
 
 
 def secret_apart(config: Config, shared: str) -> str:
-    """Return the secret of a service that the hub does not start; "" if its token is unknown. `shared` is the
-    setting.
+    """Return the hub's secret for a service that the hub does not start; "" if the service's token is not known.
+
+    Args:
+        shared: ``c.GpuService.shared_secret``.
     """
     tokens = [each.get("api_token") for each in config.JupyterHub.services if each.get("name") == SERVICE_NAME]
     return hub_secret_of(tokens[0], shared) if tokens and tokens[0] else ""
 
 
 def evidence(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report the source of use figures for each offer, as the running service sees it, and their age."""
+    """Report for each offer who measures its GPU use, according to the running service, and the age of the figures."""
     for each in (health or {}).get("evidence") or ():
         age = "" if each["age_seconds"] is None else f", the oldest figure {each['age_seconds']:.0f} s old"
         servers = f", of {each['measured']} of {each['leases']} servers{age}" if each["leases"] else ""
@@ -175,12 +181,12 @@ def evidence(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
 
 
 def minute(moment: str) -> str:
-    """Format a time of the service's answers, to the minute."""
+    """Shorten a time in ISO form from the service's answer to the minute: ``2026-01-31 14:02 UTC``."""
     return f"{moment[:10]} {moment[11:16]} UTC"
 
 
 def policy_file(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report whether the current content of the policy file is in force, and rules in it that may be a mistake."""
+    """Report whether the service uses the policy file of culling as it is now, and rules in it that may be mistakes."""
     status, valid = (health or {}).get("policy_file"), (health or {}).get("policy_file_valid")
     if not status:
         return
@@ -203,7 +209,7 @@ def failed_stops(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
 
 
 def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report a difference between the service's clock and the hub's, which is the clock of this machine."""
+    """Report if the service's clock differs from the hub's, which is that of this machine."""
     clock = (health or {}).get("clock")
     if clock is None or "NTP" not in clock:
         return

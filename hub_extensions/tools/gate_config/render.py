@@ -1,4 +1,8 @@
-"""Renders a proxy's configuration: it asks the gate, sends only the gate's identity headers, and hides gate secrets."""
+"""Renders the configuration of a proxy in front of the apps.
+
+With it, the proxy asks the gate about each request, forwards only the gate's own identity headers to the apps, and
+removes the gate's secrets.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +35,20 @@ TEMPLATES = {
     "ingress": "ingress.yaml.j2",
     "policies": "policies.yaml.j2",
 }
-"""Proxy, or resource that the apps need on Kubernetes -> template."""
+"""Kind of proxy -> template of its configuration; ``policies`` are the apps' NetworkPolicies on Kubernetes."""
 RELAYING = ("nginx", "caddy", "envoy", "traefik", "traefik-kubernetes", "policies")
-"""Proxies that can send WebSockets to the gate, and resources that are independent of the proxy."""
+"""Kinds with which an app's WebSockets can be relayed by the gate. ``policies`` does not depend on the proxy."""
 PUBLIC = ("/_gate/start", "/_gate/callback", "/_gate/sign-out", "/_gate/jwks.json", "/_gate/health")
-"""The gate's addresses for browsers, and for apps that verify an assertion. All others are closed to the outside."""
+"""The gate's paths for browsers and for apps that verify an assertion. The proxy refuses all others from outside."""
 ABOUT_THE_REQUEST = ("Forwarded", "X-Forwarded-Host", "X-Forwarded-Prefix")
-"""Headers from which apps build URLs; those of a browser are not passed on."""
+"""Headers from which apps build URLs. The proxy does not forward those that a browser sends."""
 _SECRET = re.compile(r"[A-Za-z0-9_-]{32,}")
 _PLAIN = re.compile(r"[A-Za-z0-9._/:-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
-    """Values of a configuration besides the apps.
+    """The values that a proxy's configuration needs besides the apps.
 
     Attributes:
         url: public address of the gate with the portal.
@@ -72,7 +76,7 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
     """Render the configuration of a proxy for these apps.
 
     Raises:
-        ConfigRefused: the proxy would interpret an app or a setting differently.
+        ConfigRefused: this kind of proxy cannot be configured for an app or a setting.
     """
     if not _SECRET.fullmatch(settings.secret):
         raise ConfigRefused("the proxy's secret: 32 or more letters, digits, - and _")
@@ -146,7 +150,7 @@ def _by_port(sites: Sequence[Site]) -> list[tuple[int, list[Site]]]:
 
 
 def _service(each: PlacedApp | HostAddress) -> dict[str, str | int]:
-    """Return the Kubernetes Service of an address: NAME.NAMESPACE or NAME.NAMESPACE.svc… ."""
+    """Return name, namespace and port of the Kubernetes Service in an address such as ``NAME.NAMESPACE.svc``."""
     address = each if isinstance(each, HostAddress) else each.upstream
     words = address.hostname.split(".")
     if len(words) < 2 or words[2:3] not in ([], ["svc"]):

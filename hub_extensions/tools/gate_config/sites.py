@@ -1,4 +1,4 @@
-"""The public hosts of the apps, each with the apps' paths and upstreams, as a proxy's configuration needs them.
+"""Groups the apps by their public hosts, as the templates of a proxy's configuration need them.
 
 All texts that become part of another program's configuration are checked here, so that none can add directives.
 """
@@ -44,7 +44,12 @@ class HostAddress:
 
 @dataclass(frozen=True, slots=True)
 class PlacedApp:
-    """An app, its path at its public host ("/" if it has the host to itself), and its upstream."""
+    """An app with its place at a public host.
+
+    Attributes:
+        path: path at the public host; "/" if the app has the host to itself.
+        upstream: address at which the proxy reaches the app.
+    """
 
     app: App
     path: str
@@ -62,7 +67,11 @@ class PlacedApp:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A public host with its apps, the longest path first. `portal`: the front page is on this host."""
+    """A public host with its apps, those with longer paths first.
+
+    Attributes:
+        portal: the portal (the page with the links to all apps) is on this host.
+    """
 
     public: HostAddress
     apps: tuple[PlacedApp, ...]
@@ -75,7 +84,10 @@ class Site:
 
 
 def sites_of(apps: Sequence[App], portal: str) -> tuple[Site, ...]:
-    """Return the public hosts of these apps and of the portal, which is the gate's own address.
+    """Return the public hosts of these apps and of the portal.
+
+    Args:
+        portal: the gate's public address, at which the portal is.
 
     Raises:
         ConfigRefused: an app's address is malformed or used twice.
@@ -94,7 +106,7 @@ def sites_of(apps: Sequence[App], portal: str) -> tuple[Site, ...]:
 
 
 def address_of(url: str, key: str) -> HostAddress:
-    """Return the host of a URL without a path. Raises ConfigRefused."""
+    """Parse a URL that must not have a path. `key` names the setting in an error. Raises ConfigRefused."""
     parts = _split(url)
     if parts is None or parts.path != "/":
         raise ConfigRefused(f"{key}: {url!r} is not http:// or https:// with a host and no path")

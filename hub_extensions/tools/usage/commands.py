@@ -1,4 +1,7 @@
-"""The commands ``usage`` and ``audit`` behind the options of ``tools/cli/records.py``."""
+"""Runs the commands ``usage`` and ``audit`` with the options that ``tools/cli/records.py`` has parsed.
+
+It opens the store, calls the export or import, and prints messages and errors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Exports records and journal as CSV or JSON, in pieces: ``jupyterhub-gpu usage export`` and ``audit``."""
+"""Exports usage records, measurements and the journal as files, for the commands ``usage`` and ``audit``.
+
+A usage record is one server's time with a GPU; the journal has who did what and why. Rows are read and written in
+pieces, because the history may be larger than memory.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +41,12 @@ Rows = Iterable[Sequence[Sequence[Any]]]
 
 
 def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
-    """Write all records; return a message for the administrator.
+    """Write all usage records; return a message for the administrator.
 
     Args:
-        kind: ``csv`` or ``json``. names: if False, write numbers for users and choices, and leave out servers and
-            groups.
+        out: the file; ``-`` for the standard output.
+        kind: ``csv`` or ``json``.
+        names: if False, replace users and choices by numbers, and leave out servers and groups.
 
     Raises:
         FileExistsError: records would overwrite a description, or a description would overwrite another file.
@@ -69,14 +74,18 @@ def audit(archive: Archive, out: Path, which: JournalFilter) -> str:
 
 
 def samples(archive: Archive, out: Path, since: datetime | None, until: datetime | None) -> str:
-    """Write the measurements, by use and minute, as CSV; return a message for the administrator."""
+    """Write what was measured of each usage record, minute by minute, as CSV; return a message for the administrator.
+
+    Args:
+        since, until: write only minutes in this time; None for no bound.
+    """
     with _new_file(out) as stream:
         count = _write_csv(stream, SAMPLE_NAMES, archive.samples(since, until))
     return f"{count} minutes were written to {out}."
 
 
 def _seen_by(pools: PoolSizes, pieces: Rows) -> Rows:
-    """Pass the pieces on, and let `pools` find the sizes of pools in them."""
+    """Yield the rows unchanged, and let `pools` count in them how many devices each pool has."""
     use = itemgetter(*map(NAMES.index, OF_A_USE))
     for rows in pieces:
         pools.add(map(use, rows))
@@ -84,8 +93,9 @@ def _seen_by(pools: PoolSizes, pieces: Rows) -> Rows:
 
 
 def _numbered(pieces: Rows) -> Rows:
-    """Replace users and the texts that users typed by numbers. Keys and tickets are replaced too, because the
-    journal links them to names.
+    """Yield the rows without names: users and the texts that users typed are replaced by numbers.
+
+    Keys are replaced and tickets removed too, because the journal has them together with names.
     """
     users, choices, keys = _Numbers("u{:04d}"), _Numbers("c{:04d}"), map("r{:07d}".format, itertools.count())
     choices[""] = ""
@@ -101,7 +111,7 @@ def _numbered(pieces: Rows) -> Rows:
 
 
 class _Numbers(dict[str, str]):
-    """Numbers for texts, in the order of their first use."""
+    """Text -> a number that replaces it, given in the order in which the texts are first looked up."""
 
     def __init__(self, pattern: str) -> None:
         super().__init__()
@@ -122,7 +132,7 @@ def _write_csv(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
 
 
 def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
-    """Write one JSON array with one object per line."""
+    """Write the rows as a JSON array with one object per line; return their number."""
     groups_of, count, between = lru_cache(AT_ONCE)(json.loads), 0, "\n"
     stream.write("[")
     for rows in pieces:
@@ -137,7 +147,11 @@ def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
 
 
 def _spare_others(out: Path, *, described: bool) -> None:
-    """Raise FileExistsError if this export would overwrite a file that is not an earlier export of its kind."""
+    """Raise FileExistsError if this export would overwrite a file that is not an earlier export.
+
+    Args:
+        described: a description (`_describe`) will be written beside the export.
+    """
     beside, instead = _beside(out), "choose another name with --output, or move it away"
     if str(out) != "-" and _is_description(out):
         raise FileExistsError(f"{out} is the description of an export as CSV; {instead}")
@@ -150,7 +164,7 @@ def _beside(out: Path) -> Path:
 
 
 def _is_description(file: Path) -> bool:
-    """Return whether `_describe` wrote this file. Records are an array, a description is an object."""
+    """Return whether a JSON file is a description by `_describe`. It is an object; exported records are an array."""
     if not file.is_file() or file.stat().st_size > _LONGEST_DESCRIPTION:
         return False
     try:
@@ -161,7 +175,11 @@ def _is_description(file: Path) -> bool:
 
 
 def _describe(out: Path, count: int, sizes: Mapping[str, int]) -> None:
-    """Write the ``.json`` beside a trace, which describes the pools that are needed to replay it."""
+    """Write the description beside a CSV export: a JSON file with the pools, which a replay of the export needs.
+
+    Args:
+        sizes: pool -> number of devices.
+    """
     beside = _beside(out)
     about = {
         "name": beside.stem,
@@ -175,8 +193,9 @@ def _describe(out: Path, count: int, sizes: Mapping[str, int]) -> None:
 
 @contextmanager
 def _new_file(out: Path) -> Iterator[IO[str]]:
-    """Open a new file that only its owner may read; its folder is created. It appears only when it is complete.
-    ``-`` is the standard output.
+    """Open a file for writing that only its owner may read, or the standard output if `out` is ``-``.
+
+    Its folder is created. The file gets its name only when it is complete, so a failed export leaves none.
     """
     if str(out) == "-":
         yield sys.stdout

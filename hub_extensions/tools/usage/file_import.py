@@ -1,6 +1,6 @@
-"""``jupyterhub-gpu usage import``: converts the sessions in a file to records and stores all of them or none.
+"""``jupyterhub-gpu usage import``: stores the sessions (jobs or servers with GPUs) in a file as usage records.
 
-Importing the same file again has no effect.
+All sessions of a file are stored or none. Importing the same file again has no effect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READERS: dict[str, SessionReader] = {"csv": trace.sessions, "sacct": sacct.sessi
 
 
 def format_of(file: Path) -> str:
-    """Recognise the format of a file by its name and its first line."""
+    """Return the format of a file, a key of `READERS`, judged by its name and its first line."""
     if ".swf" in file.suffixes:
         return "swf"
     _, first = next(read_lines(file))
@@ -32,8 +32,13 @@ def format_of(file: Path) -> str:
 def import_file(archive: Archive, file: Path, how: How, kind: str) -> tuple[str, ...]:
     """Import a file; return messages for the administrator.
 
+    Args:
+        how: the options for reading the file.
+        kind: its format, a key of `READERS`.
+
     Raises:
-        BadFile: it cannot be imported, and nothing of it is. StoreUnavailable: the store cannot be written.
+        BadFile: the file has a mistake, and nothing of it was imported.
+        StoreUnavailable: the store cannot be written.
     """
     if kind == "csv":
         how = _described(file, how)
@@ -53,7 +58,7 @@ def import_file(archive: Archive, file: Path, how: How, kind: str) -> tuple[str,
 
 
 def _described(file: Path, how: How) -> How:
-    """Complete the options with the ``.json`` beside a trace."""
+    """Return the options, completed with the description (``.json``) beside a CSV file, if there is one."""
     beside = file.with_name(f"{file.name.removesuffix('.gz').removesuffix('.csv')}.json")
     if beside == file or not beside.is_file():
         return how

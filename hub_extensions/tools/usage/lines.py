@@ -1,4 +1,4 @@
-"""Reads a file line by line, also gzip. Memory holds one line only, however large the file is."""
+"""Reads a text file line by line, also one that is compressed with gzip. Only one line is in memory at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line, without its line break.
 
     Raises:
-        BadFile: it is empty, cannot be read, is broken gzip or not UTF-8, or has a line that is too long.
+        BadFile: the file is empty, cannot be read, is broken gzip or not UTF-8, or has a line that is too long.
     """
     number = 0
     try:

@@ -1,8 +1,8 @@
-"""The number of devices in each pool of an export, for the description beside it.
+"""Finds the number of devices in each pool (devices of one kind that one line serves) of an export.
 
-It is the number that the service saw last. For a pool that the service never saw, it is the largest number of devices
-that were in use at the same time. Only the uses that have not ended are kept in memory, because a history can be larger
-than memory.
+It is the number that the service saw last. For a pool that the service never saw, as after an import, it is the largest
+number of devices that were in use at the same time. Only uses that have not ended are kept in memory, because a history
+can be larger than memory.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hub_extensions.core.gpu.devices import WHOLE
 
 OF_A_USE = ("pool", "num_gpu", "slices", "asked", "admitted", "ready", "ended")
 UseRow = tuple[str, int, int, str | None, str | None, str | None, str]
-"""These columns of a use. Moments are texts of one form, which stand in their order."""
+"""The columns `OF_A_USE` of a usage record. Times are texts in ISO form, whose alphabetical order is that of time."""
 
 
 class PoolSizes:
-    """Finds the number of devices in each pool while the uses of an export pass by."""
+    """Counts the devices of each pool while the usage records of an export are written."""
 
     def __init__(self, known: Mapping[str, int]) -> None:
         """Start from the pools in `known`: pool -> number of devices, as the service saw them."""
@@ -29,7 +29,7 @@ class PoolSizes:
         self._pools: defaultdict[str, _Held] = defaultdict(_Held)
 
     def add(self, uses: Iterable[UseRow]) -> None:
-        """Count uses. They must come in the order in which they began, also over several calls."""
+        """Count these usage records. They must be in the order in which they began, also over several calls."""
         began = ""
         for pool, devices, share, asked, admitted, ready, ended in uses:
             began = asked or admitted or ready or ended
@@ -42,20 +42,26 @@ class PoolSizes:
             held.count(began)
 
     def sizes(self) -> dict[str, int]:
-        """Return pool -> number of devices, for every pool of the uses."""
+        """Return pool -> number of devices, for every pool that occurred in the usage records."""
         return {pool: self._known.get(pool) or held.devices() for pool, held in sorted(self._pools.items())}
 
 
 @dataclass(slots=True)
 class _Held:
-    """Thousandths of a pool's devices: in use now, and the most at the same time. `changes` are not counted yet."""
+    """How much of a pool is in use, in thousandths of a device.
+
+    Attributes:
+        now: in use at the last counted time.
+        most: the largest amount that was in use at the same time.
+        changes: time and change of the amount in use, not counted yet.
+    """
 
     now: int = 0
     most: int = 0
     changes: list[tuple[str, int]] = field(default_factory=list)
 
     def count(self, until: str | None = None) -> None:
-        """Count the changes before a moment, or all. At the same moment, ends are counted before beginnings."""
+        """Count the changes before a time; None for all. At the same time, ends are counted before beginnings."""
         self.changes.sort()
         end = len(self.changes) if until is None else bisect_left(self.changes, (until,))
         held = list(accumulate((change for _, change in self.changes[:end]), initial=self.now))

@@ -1,7 +1,4 @@
-"""The common part of all formats of history: converts a valid row to a record, and explains an invalid one.
-
-Pure. Messages have the file, line and column.
-"""
+"""The common part of the readers of all formats: options, errors with file, line and column, and parsing of columns."""
 
 from __future__ import annotations
 
@@ -18,17 +15,17 @@ from hub_extensions.core.text.wording import foreign
 
 LONGEST_NAME = 255
 LATEST = 4e9
-"""Seconds; later moments and longer durations are taken for mistakes (126 years)."""
+"""Seconds (126 years). Later times since 1970 and longer durations are refused as mistakes."""
 
 MOST_BYTES = 1e15
 MOST_DEVICES = 1_000_000
-"""GPUs of one session, and presses of a button; more are taken for mistakes."""
+"""Largest accepted count, such as of GPUs of one session; more are refused as a mistake."""
 FIRST_YEAR = 1969
 LAST_MOMENT = datetime.fromtimestamp(LATEST, timezone.utc)
 
 
 class BadFile(Exception):
-    """A file that cannot be imported. None of its rows is."""
+    """The file has a mistake and cannot be imported. The text names the place; line 0 stands for the whole file."""
 
     def __init__(self, file: str, line: int, column: str, text: str) -> None:
         place = f"{file}, line {line}" if line else file
@@ -36,9 +33,7 @@ class BadFile(Exception):
 
 
 class BadLine(BadFile):
-    """A line that cannot be read to its end. `begin` is the readable part, from which the format's reader finds the
-    column.
-    """
+    """A line cannot be read to its end. `begin` is the readable part, by which `located` finds the column."""
 
     def __init__(self, file: str, line: int, begin: str, text: str) -> None:
         super().__init__(file, line, "", text)
@@ -52,8 +47,10 @@ class BadLine(BadFile):
 
 
 def located(lines: Iterable[tuple[int, str]], column_of: Callable[[str], str]) -> Iterator[tuple[int, str]]:
-    """Yield these lines. If a line cannot be read, the error names the column, which `column_of` finds from the
-    readable part.
+    """Yield these lines. If one cannot be read, raise an error that names the column.
+
+    Args:
+        column_of: returns the name of the column at which the readable part of a line ends.
     """
     try:
         yield from lines
@@ -62,8 +59,9 @@ def located(lines: Iterable[tuple[int, str]], column_of: Callable[[str], str]) -
 
 
 def column_at(names: Sequence[str], place: int) -> str:
-    """Return the name of the column at a position; the last column for later positions; "" before the header was
-    read.
+    """Return the name of the column at a position; for positions after the last column, that of the last one.
+
+    "" if `names` is empty, because the header has not been read yet.
     """
     return names[min(place, len(names) - 1)][:40] if names else ""
 
@@ -73,10 +71,13 @@ class How:
     """Options for reading a file.
 
     Attributes:
-        label: name of the import. pool: the offer whose line the sessions waited in; None to take it from the file.
-        begins: start of times in seconds, if the file does not have it.
-        slices_per_gpu: for CSV; None to take it from the file. processors_per_gpu: for SWF.
-        zone: time zone of times without one.
+        file: name of the file, for errors.
+        label: name of the import.
+        pool: the offer in whose line the sessions waited; None to take it from each row.
+        begins: the time from which a file counts seconds; None if the file itself has it.
+        slices_per_gpu: for CSV: how many slices a GPU has; None to take it from the file.
+        processors_per_gpu: for SWF: how many processors stand for one GPU; None if it was not given.
+        zone: time zone of times without one; None refuses such times.
     """
 
     file: str
@@ -90,7 +91,12 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSession:
-    """One imported row. `own_key` is its key in our own records; "" if it was not exported from them."""
+    """One imported row.
+
+    Attributes:
+        line: number of its line in the file.
+        own_key: its key, if the file is an export of this service, by which known records are recognised; else "".
+    """
 
     line: int
     record: UsageRecord
@@ -99,7 +105,14 @@ class ImportedSession:
 
 @dataclass
 class Notes:
-    """Counts of rows that an import left out, and of unusual rows."""
+    """Counts of what is unusual in an imported file, for the summary.
+
+    Attributes:
+        left_out: what was left out -> number of rows.
+        over_limit: sessions that lasted longer than their time limit.
+        unsorted: sessions that began before the one above them.
+        last: the latest beginning so far; None before the first row.
+    """
 
     left_out: dict[str, int] = field(default_factory=dict)
     over_limit: int = 0
@@ -121,7 +134,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """The values of one line by column, and functions that convert them."""
+    """The fields of one line, with methods that convert them. An invalid field raises `BadFile`."""
 
     how: How
     line: int
@@ -136,7 +149,7 @@ class ImportRow:
         return self.name(column, self.values.get(column, ""))
 
     def name(self, column: str, value: str, *, longest: int = LONGEST_NAME) -> str:
-        """Return a name, which may be one of several in a column."""
+        """Check and return a name, which may be one of several in a column. `longest` is in characters."""
         if len(value) > longest:
             raise self.bad(column, f"a name of {len(value):,} characters; {longest} are the most.")
         if not value.isprintable():
@@ -144,7 +157,7 @@ class ImportRow:
         return value
 
     def number(self, column: str, *, least: float = 0.0, most: float = LATEST) -> float | None:
-        """Return a number; None if the field is empty."""
+        """Parse the number in a column; None if the field is empty."""
         value = self.values.get(column, "").strip()
         if not value:
             return None
@@ -157,29 +170,33 @@ class ImportRow:
         return number
 
     def needed(self, column: str, *, least: float = 0.0) -> float:
-        """Return a number. The field must not be empty."""
+        """Parse the number in a column, whose field must not be empty."""
         number = self.number(column, least=least)
         if number is None:
             raise self.bad(column, "is empty; a number is needed.")
         return number
 
     def count(self, column: str, *, most: float = MOST_DEVICES) -> int:
-        """Return a whole number. The field must not be empty."""
+        """Parse the whole number in a column, whose field must not be empty."""
         number = self.maybe_count(column, most=most)
         if number is None:
             raise self.bad(column, "is empty; a number is needed.")
         return number
 
     def maybe_count(self, column: str, *, most: float) -> int | None:
-        """Return a whole number; None if the field is empty."""
+        """Parse the whole number in a column; None if the field is empty."""
         number = self.number(column, most=most)
         if number is not None and number != int(number):
             raise self.bad(column, f"{number:g} is not a whole number.")
         return None if number is None else int(number)
 
     def time(self, column: str, value: str | None = None, *, after: datetime | None = None) -> datetime | None:
-        """Return a time in UTC; None if the field is empty. For a local hour that occurs twice, return the time that
-        is not before `after`.
+        """Parse a time and convert it to UTC; None if the field is empty.
+
+        Args:
+            value: the text to parse; None for that in the column.
+            after: an earlier time of the session. It decides which time is meant if a local hour occurs twice, at the
+                end of summer time. None for the first one.
         """
         text = self.values.get(column, "") if value is None else value
         if not text:
@@ -200,7 +217,7 @@ class ImportRow:
         return second if after is not None and first < after <= second else first
 
     def in_order(self, **moments: datetime | None) -> None:
-        """Check that none of these times is before the previous one."""
+        """Check that each of these times is not before the previous one. `None` stands for an empty field."""
         last: tuple[str, datetime] | None = None
         for column, at in moments.items():
             if at is not None and last is not None and at < last[1]:
@@ -211,7 +228,7 @@ class ImportRow:
         return (at if self.how.zone is None else at.astimezone(self.how.zone)).isoformat()
 
     def pool(self, column: str) -> OfferId:
-        """Return the line of a row: from `How`, otherwise from this column."""
+        """Return the offer in whose line a session waited: that of the options, otherwise that in this column."""
         if self.how.pool is not None:
             return self.how.pool
         value = self.text(column)
@@ -223,7 +240,7 @@ class ImportRow:
             raise self.bad(column, f"{problem}") from None
 
     def share(self, column: str, slices: float, of: int) -> int:
-        """Return thousandths of a GPU."""
+        """Convert a number of slices, of `of` that a GPU has, to thousandths of a GPU."""
         if slices <= 0:
             raise self.bad(column, f"{slices:g} slices of a GPU: more than 0 are needed.")
         if slices > of:
@@ -232,7 +249,7 @@ class ImportRow:
 
 
 def gpus(row: ImportRow, column: str, pool: OfferId) -> int:
-    """Return the number of devices. It is 0 only for CPU only."""
+    """Return the number of a session's devices from a column. It may be 0 only if the session was CPU only."""
     count = row.count(column)
     if count == 0 and pool != CPU:
         raise row.bad(column, f"the pool {pool} without GPUs: at least 1 is needed.")
@@ -240,13 +257,14 @@ def gpus(row: ImportRow, column: str, pool: OfferId) -> int:
 
 
 def end_after(began: datetime, seconds: float) -> datetime:
-    """Return the end of a session that began then."""
+    """Return the end of a session from its beginning and its duration."""
     return began + timedelta(seconds=seconds)
 
 
 def _moment(text: str) -> datetime | None:
-    """Parse a time in ISO 8601; None if it is invalid. Slurm's ``%z`` writes ``+0200``, which Python 3.10 does not
-    parse.
+    """Parse a time in ISO 8601; None if it is invalid.
+
+    A zone like ``+0200``, as Slurm's ``%z`` writes it, is accepted too; Python 3.10 does not parse it.
     """
     without_colon = len(text) > 5 and text[-5] in "+-" and text[-4:].isdecimal()
     for each in (text.replace("Z", "+00:00"), f"{text[:-2]}:{text[-2:]}" if without_colon else ""):

@@ -1,4 +1,6 @@
-"""Slurm's ``sacct --parsable2`` (or ``-P``): one row a job; steps, jobs that run and jobs without a GPU are left out.
+"""Reads what Slurm's ``sacct --parsable2`` (or ``-P``) writes: one row for each job.
+
+Steps of jobs, jobs that have not ended, and jobs without a GPU are left out. The command is:
 
 ``sacct -a -P -X -S 2026-01-01 -o JobID,Cluster,User,Group,Partition,Submit,Start,End,Timelimit,AllocTRES,State``
 
@@ -37,14 +39,14 @@ INSTEAD = {
     "Group": ("Account",),
     "Timelimit": ("TimelimitRaw",),
 }
-"""Columns with the same value, or nearly so, that replace a missing one."""
+"""Column -> other columns of sacct with nearly the same content, which are used if it is missing."""
 KNOWN = (*NEEDED, *(name for names in INSTEAD.values() for name in names), "Cluster", "Group", "Partition", "Timelimit",
          "State", "JobName", "NodeList")  # fmt: skip
 DELIMITERS = "|;\t^~#!"
-"""Without the comma, which stands within AllocTRES."""
+"""Characters that are recognised as separators of columns. A comma is none, because AllocTRES contains commas."""
 COMMAND = "sacct -P -X -o JobID,User,Submit,Start,End,Timelimit,AllocTRES,State"
 LONGEST_NUMBER = 12
-"""Most digits of a count; a longer number is not a count of GPUs and is not read."""
+"""Largest number of digits of a GPU count; a longer number is refused as a mistake."""
 _NEVER = ("", "Unknown", "None", "N/A", "(null)")
 _NO_LIMIT = ("", "UNLIMITED", "PARTITION_LIMIT", "INVALID", "NONE", "N/A")
 _GPUS = re.compile(
@@ -52,15 +54,15 @@ _GPUS = re.compile(
     r"(?:[=:](?P<count>\d+))?(?:\([^)]*\))?(?=,|$)",
     re.IGNORECASE,
 )
-"""``gres/gpu=2`` and ``gres/gpu:a100=2`` of TRES, ``gpu:2``, ``gpu:a100:2(IDX:0-1)`` and ``gpu`` of GRES; the number is
-how an old database names ``gpu``."""
+"""Matches GPUs in TRES (``gres/gpu=2``, ``gres/gpu:a100=2``) and in GRES (``gpu:2``, ``gpu:a100:2(IDX:0-1)``, ``gpu``).
+The number 7696487 is how an old database of Slurm names ``gpu``."""
 _SHARE = re.compile(r"(?:^|,)(?:gres[/:])?(?:shard|mps)[=:](?!0+(?:,|$))", re.IGNORECASE)
 _PROFILE = re.compile(
     r"(?:^|[_.:-])(?P<compute>\d+c[._])?(?P<slices>\d+g)[._]?(?P<gb>\d+gb)(?P<more>[+._-](?:me|gfx)(?:[._]all)?)?$",
     re.I,
 )
-"""The MIG profile in the name of a kind: ``1g.5gb``, ``a100_1g.5gb``, ``nvidia_a100_3g.20gb``, ``1g.10gb+me``,
-``a100_mig_1g5gb``."""
+"""Matches the MIG profile in Slurm's name of a kind of GPU: ``1g.5gb``, ``a100_1g.5gb``, ``nvidia_a100_3g.20gb``,
+``1g.10gb+me``, ``a100_mig_1g5gb``."""
 _N = r"\d{1,12}"
 _LENGTH = re.compile(rf"(?:(?P<days>{_N})-)?(?:(?P<hours>{_N}):)?(?P<minutes>{_N}):(?P<seconds>{_N})(?:\.\d+)?")
 _ENDS = {
@@ -71,7 +73,8 @@ _ENDS = {
     ("PREEMPTED", "PR", "REQUEUED", "RQ"): UseEnd.RECLAIMED,
 }
 _GO_ON = ("RUNNING", "R", "PENDING", "PD", "SUSPENDED", "S", "COMPLETING", "CG", "CONFIGURING", "CF")
-"""States of jobs that have not ended, whatever the column End has: ``sacct -T`` writes the end of its time range."""
+"""States of jobs that have not ended. Such a job may still have a time in the column End, because ``sacct -T`` writes
+the end of its time range there."""
 
 
 def is_sacct(first: str) -> bool:
@@ -111,7 +114,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
 
 
 def _header(line: str, how: How, number: int) -> tuple[str, list[str]]:
-    """Return the separator of the fields, and our names of the columns."""
+    """Parse the header. Return the separator of the fields, and the names of the columns as this module uses them."""
     ours = {name.lower(): name for name in KNOWN}
     sign = max(DELIMITERS, key=line.count)
     names = [ours.get(name.strip().lower(), name.strip()) for name in line.split(sign)]
@@ -128,7 +131,7 @@ def _header(line: str, how: How, number: int) -> tuple[str, list[str]]:
 
 
 def _what_it_is(line: str, sign: str, names: Sequence[str]) -> str:
-    """Explain a first line that is not a header with all columns."""
+    """Return why the first line of a file is not a header with all needed columns, and what to do."""
     if line.lstrip()[:1] in ("{", "["):
         return f"this is what sacct --json writes. Write it with -P instead: {COMMAND}."
     if "jobid" in line.lower() and sign not in line and "," in line:
@@ -194,7 +197,7 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
 
 
 def _end(state: str) -> str:
-    """Return how a job ended. A narrow column cuts states off, such as ``OUT_OF_ME+``."""
+    """Return how a job ended (a value of `UseEnd`). sacct cuts off states in narrow columns, such as ``OUT_OF_ME+``."""
     begin = state[:-1] if state.endswith("+") else None
     for names, end in _ENDS.items():
         if state in names or (begin and any(name.startswith(begin) for name in names)):
@@ -218,11 +221,13 @@ def _elapsed(row: ImportRow) -> timedelta:
 
 
 def _gpus(tres: str) -> tuple[int, str, MigProfile | None]:
-    """Return count, kind and MIG profile of a job's GPUs; kind is "" and profile is None if there are several kinds or
-    none.
+    """Return count, kind and MIG profile of a job's GPUs.
 
-    The text is TRES (``billing=8,gres/gpu:a100=2,gres/gpu=2``) or GRES (``gpu:a100:2``). The total of TRES includes the
-    GPUs of each kind.
+    If a job has GPUs of several kinds, or none is named, kind is "" and profile is None.
+
+    Args:
+        tres: TRES (``billing=8,gres/gpu:a100=2,gres/gpu=2``) or GRES (``gpu:a100:2``). The entry of TRES without a kind
+            is the total of all kinds.
     """
     found = [(each["kind"], each["count"]) for each in _GPUS.finditer(tres.strip())]
     whole = [count for kind, count in found if not kind]

@@ -1,6 +1,6 @@
 """Reads the Standard Workload Format of the Parallel Workloads Archive: 18 numbers per job, -1 for unknown.
 
-The format counts processors. An administrator sets how many of them are one GPU.
+The format counts processors. An administrator sets by ``--processors-per-gpu`` how many of them stand for one GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Reads traces in CSV (``submit,duration,num_gpu,slices,user,limit``), with or without the columns of our export."""
+"""Reads traces: CSV files of sessions with the columns ``submit,duration,num_gpu,slices,user,limit``.
+
+``usage export`` writes such files with further columns, which are read too.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,15 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
 
 
 def sizes(text: str, how: How, beside: str) -> How:
-    """Read the slices per GPU from the ``.json`` beside a trace. Raises BadFile if the value is impossible."""
+    """Return the options, completed with the slices per GPU from the description beside a trace.
+
+    Args:
+        text: the description, in JSON.
+        beside: its path, for errors.
+
+    Raises:
+        BadFile: the description is malformed.
+    """
     try:
         about: Any = json.loads(text)
         slices = int(about["slices_per_gpu"])
@@ -85,7 +96,7 @@ def sizes(text: str, how: How, beside: str) -> How:
 
 
 def _last_column(names: Sequence[str], begin: str) -> str:
-    """Return the last column of a line that is cut off or has an open quotation mark."""
+    """Return the name of the column at which an unreadable line breaks off. `begin` is its readable part."""
     return column_at(names, len(next(csv.reader([begin]), [""])) - 1)
 
 
@@ -159,8 +170,9 @@ def _named(row: ImportRow) -> dict[str, Any]:
 
 
 def _pool(row: ImportRow) -> OfferId:
-    """Return the line of a row. A server without a GPU stays one, even if the administrator names a pool for the
-    file.
+    """Return the offer in whose line a session waited.
+
+    A server without a GPU keeps CPU only, even if the administrator names an offer for the whole file.
     """
     return CPU if row.values.get("pool") == CPU else row.pool("pool")
 
@@ -187,9 +199,9 @@ def _slices(row: ImportRow) -> int:
 
 
 class Repeats:
-    """Counts equal rows of a file in a temporary SQLite file, so that memory does not grow with the file.
+    """Counts equal rows of a file, so that each gets a key of its own. Create it with `counted_repeats`.
 
-    Create it with `counted_repeats`.
+    The rows are kept in a temporary SQLite file, so that memory does not grow with the file.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
@@ -220,7 +232,7 @@ def counted_repeats() -> Iterator[Repeats]:
 
 
 def _content_key(line: str, repeats: Repeats) -> str:
-    """Return a key made from the content of a row. Equal rows are numbered."""
+    """Return a key for a row without one: a hash of its content, and a number that tells equal rows apart."""
     digest = hashlib.sha256(line.encode()).digest()[:12]
     return f"{digest.hex()}-{repeats.number(digest)}"
 

@@ -1,1 +1,4 @@
-"""The rules of ``helm check``, by the part of the values that they read."""
+"""The rules of ``helm check``, one module for each part of the values.
+
+Each function ``check_…(release)`` yields a `Finding` for each mistake. A private function checks one subject for it.
+"""

@@ -1,4 +1,4 @@
-"""Rules about the gate before apps: chart and manifests have to let in the proxy alone."""
+"""Rules about the gate, which decides who may use an app: only the gate's proxy may reach the gate and the apps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DOMAINS = ("domain=", "proxy_cookie_domain", "cookie-domain")
 
 
 def check_gate(release: Release) -> Iterator[Finding]:
-    """Every rule of this file, where there is a gate."""
+    """Yield the findings of all rules of this module, if the values enable the gate."""
     gate = release.tree(SECTION)
     if gate.get("enabled") is True:
         yield from _addresses(release, gate)
@@ -37,7 +37,10 @@ def check_gate(release: Release) -> Iterator[Finding]:
 
 
 def _catalogue(gate: Tree) -> Mapping[str, Tree]:
-    """The apps that stand in values. A catalogue in a file is in the hub's pod and cannot be read here."""
+    """Return the apps that are listed in the values, by name.
+
+    A catalogue in a file cannot be read here, because the file is in the hub's pod.
+    """
     apps = gate.get("apps")
     listed = apps.items() if isinstance(apps, Mapping) else ()
     return {str(name): app for name, app in listed if isinstance(app, Mapping)}
@@ -98,7 +101,7 @@ def _deployments(release: Release, gate: Tree) -> Iterator[Finding]:
 
 
 def _has_database(container: Tree) -> bool:
-    """Its environment names the gates' database, and it does not start without."""
+    """Whether a container of the gate uses PostgreSQL, and does not start if the Secret with its URL is missing."""
     for each in container.get("env") or ():
         if each.get("name") == DATABASE_VARIABLE:
             secret = (each.get("valueFrom") or {}).get("secretKeyRef") or {}
@@ -107,7 +110,7 @@ def _has_database(container: Tree) -> bool:
 
 
 def _relay(release: Release, name: str, app: Tree) -> Iterator[Finding]:
-    """WebSockets through the gate, which no route of the Gateway API can lead there."""
+    """Report an app whose WebSockets are relayed by the gate, if the Gateway API is used, which cannot do that."""
     has_routes = any(each.get("kind") in ("HTTPRoute", "GRPCRoute") for each in release.manifests)
     if app.get("relay") is True and (has_routes or release.at("httpRoute.enabled") is True):
         text = f"The app {name!r} has relay, and the Gateway API leads no WebSockets through the gate."
@@ -118,7 +121,7 @@ def _relay(release: Release, name: str, app: Tree) -> Iterator[Finding]:
 
 
 def _way_to_app(release: Release, name: str, app: Tree) -> Iterator[Finding]:
-    """An app whose Service is among the manifests is reached by the gate's proxy alone."""
+    """Report an app that can be reached past the gate, if its Service is among the manifests."""
     place = address_of(str(app.get("upstream") or ""))
     host, _, rest = ("" if place is None else place.host).partition(".")
     namespace = rest.split(".")[0] or release.namespace

@@ -1,4 +1,4 @@
-"""Rules about the hub: cullers, limits, time-outs, roles, addresses, Python of the administrator."""
+"""Rules about the hub: idle cullers, limits, timeouts, roles, addresses, and the administrator's Python."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ANY_HUB = (
         "Write it as hub.podSecurityContext.fsGroup.",
     ),
 )
-"""Rules about values files of any hub, with our spawner or without it."""
+"""Rules that apply to any hub, also to one without our spawner."""
 
 _OUR_HUB = (
     Row(
@@ -120,7 +120,7 @@ _OUR_HUB = (
 
 
 def check_hub(release: Release) -> Iterator[Finding]:
-    """Every rule about the hub. Without our spawner only those hold that break any hub."""
+    """Yield the findings of all rules about the hub. Without our spawner, only general mistakes are reported."""
     yield from _extra_config(release)
     yield from _variables(release)
     if not release.is_ours:
@@ -181,7 +181,7 @@ def _variables(release: Release) -> Iterator[Finding]:
 
 
 def _code(release: Release) -> Iterator[Finding]:
-    """The chart's own image does not have `hub_extensions`: another image has it, or it is installed at the start."""
+    """Report the chart's own image, which does not have `hub_extensions`, if nothing installs it at the start."""
     key = "hub.image.name"
     stock = find(release.facts.defaults, key.split("."))
     mounts = [str(each.get("mountPath")) for each in release.items("hub.extraVolumeMounts") if isinstance(each, dict)]
@@ -221,7 +221,7 @@ def _wiring(release: Release) -> Iterator[Finding]:
 
 
 def _after(release: Release) -> Iterator[Finding]:
-    """Code that runs after our ``configure(c)``, which does not see what that code sets."""
+    """Report code that runs after our ``configure(c)``, because ``configure`` does not see its settings."""
     evaluation = release.evaluation
     if evaluation is None or not evaluation.configured:
         return
@@ -245,7 +245,7 @@ def _after(release: Release) -> Iterator[Finding]:
 
 
 def _own_form(release: Release) -> Iterator[Finding]:
-    """Another form in the place of ours."""
+    """Report settings that replace our spawn form, so that users cannot choose a GPU."""
     fix = "Take it out; choices of your own go into singleuser.profileList, which stands above the offers."
     for section in dict.fromkeys((*SPAWNERS, *(n for n in release.tree("hub.config") if n.endswith("Spawner")))):
         for name, does in FORM_SETTINGS.items():
@@ -258,7 +258,7 @@ def _own_form(release: Release) -> Iterator[Finding]:
 
 
 def _cullers(release: Release) -> Iterator[Finding]:
-    """Another culler beside ours, or where ours would be."""
+    """Report another idle culler, which stops servers that ours keeps."""
     others: list[tuple[Path, str, str]] = []
     if release.at("cull.enabled") is True:
         others.append((("cull", "enabled"), "the chart's culler", "Set it to false"))
@@ -282,7 +282,7 @@ def _cullers(release: Release) -> Iterator[Finding]:
 
 
 def _max_age(release: Release) -> Iterator[Finding]:
-    """The chart's longest time of a server, which went with its culler."""
+    """Report ``cull.maxAge`` without effect: the chart's culler, which enforces it, is off, and ours has no limit."""
     age, ours = release.at("cull.maxAge"), release.tree("hub.config.GpuCulling")
     if release.at("cull.enabled") is True or not (_is_number(age) and age > 0) or ours.get("cpu_lifetime_hours"):
         return
@@ -294,7 +294,7 @@ def _max_age(release: Release) -> Iterator[Finding]:
 
 
 def _unmeasured(release: Release) -> Iterator[Finding]:
-    """Culling is on, and only the servers themselves report the use of their GPUs."""
+    """Report that culling is on without Prometheus, so that only the servers themselves report their GPU use."""
     if release.at(CULLING) is True and not release.at("hub.config.GpuService.prometheus_url"):
         text = (
             "Nobody measures the use of GPUs but the servers themselves, whose users can switch that off, and which on "
@@ -305,7 +305,7 @@ def _unmeasured(release: Release) -> Iterator[Finding]:
 
 
 def check_service_role(release: Release, needed: tuple[str, ...]) -> Iterator[Finding]:
-    """A role ``gpu-service`` of the admin's own that lacks scopes of `needed`."""
+    """Report a role ``gpu-service`` that the administrator defines without some of the `needed` scopes."""
     for name, role in release.tree("hub.loadRoles").items():
         if isinstance(role, Mapping) and role.get("name", name) == "gpu-service":
             scopes: Any = role.get("scopes")

@@ -1,6 +1,6 @@
-"""Does everything stand in the release's namespace that has to? Rights, policies and claims reach no other.
+"""Rules about namespaces: rights, policies and claims only work in the namespace of the release.
 
-Manifests without a namespace go where they are applied.
+Manifests without a namespace are assumed to be applied to that namespace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FIX = "Write the release's there (helm-values/manifests/namespace.yaml does it f
 
 
 def check_namespaces(release: Release) -> Iterator[Finding]:
-    """Every manifest, account and address of ours that names another namespace than the release's."""
+    """Report each of our manifests, accounts and addresses that names another namespace than the release's."""
     home = release.namespace
     at_home = {name_of(each) for each in release.manifests if each["metadata"].get("namespace") == home}
     for manifest in release.manifests:

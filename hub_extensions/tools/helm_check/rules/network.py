@@ -1,6 +1,6 @@
-"""Calls that the network policies of these values cut off: mistakes that people have made, one rule each.
+"""Rules about network policies that cut off necessary connections, one for each mistake that people have made.
 
-The effect of all policies together is not evaluated here; ``tests/helm_values/policies.py`` evaluates our manifests.
+The combined effect of all policies is not computed here; ``tests/helm_values/policies.py`` does that for our manifests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_network(release: Release) -> Iterator[Finding]:
 
 
 def is_apart(release: Release) -> bool:
-    """Does the service run in a Deployment of its own?"""
+    """Whether the GPU service runs in its own Deployment instead of the hub's pod."""
     return release.at("hub.config.GpuService.started_by_hub") is False
 
 
@@ -43,7 +43,15 @@ def is_apart(release: Release) -> bool:
 
 
 def rules_of(release: Release, labels: Tree, direction: str, namespace: str = "") -> list[Any] | None:
-    """The rules of the manifests' policies for a pod with these labels; `None` if no policy chooses it."""
+    """Return the rules of all network policies among the manifests that select a pod with these labels.
+
+    Args:
+        direction: ``Ingress`` or ``Egress``.
+        namespace: the pod's namespace; "" for that of the release.
+
+    Returns:
+        `None` if no policy selects the pod, so that all connections are allowed.
+    """
     chosen = []
     for manifest in release.manifests:
         spec = manifest.get("spec")
@@ -56,7 +64,7 @@ def rules_of(release: Release, labels: Tree, direction: str, namespace: str = ""
 
 
 def matches(selector: Any, labels: Tree) -> bool:
-    """Does a label selector choose a pod? An expression other than *In* is taken to choose it."""
+    """Whether a label selector selects a pod with these labels. Expressions with an operator but *In* are ignored."""
     wanted = (selector or {}).get("matchLabels") or {}
     expressions = [each for each in (selector or {}).get("matchExpressions") or () if each.get("operator") == "In"]
     named = all(labels.get(each.get("key")) in (each.get("values") or ()) for each in expressions)
@@ -64,7 +72,7 @@ def matches(selector: Any, labels: Tree) -> bool:
 
 
 def opens(rules: Iterable[Any], port: int, *names: str) -> bool:
-    """Does one of these rules open a port, given by number or by one of the container's names of it?"""
+    """Whether one of these rules allows a port, by its number or by one of the `names` that the container gives it."""
     for rule in rules:
         if isinstance(rule, Mapping) and not rule.get("ports"):
             return True
@@ -79,7 +87,7 @@ def opens(rules: Iterable[Any], port: int, *names: str) -> bool:
 
 
 def is_open(release: Release, labels: Tree, namespace: str, port: int) -> bool:
-    """Can users' servers reach such a pod, as far as the manifests and the way in go?"""
+    """Whether users' servers can reach a port of a pod with these labels, by the ingress policies of the manifests."""
     server = {**pod_labels(release, "singleuser-server"), **release.tree("singleuser.extraLabels")}
     home = {"kubernetes.io/metadata.name": release.namespace}
 
@@ -95,7 +103,7 @@ def is_open(release: Release, labels: Tree, namespace: str, port: int) -> bool:
 
 
 def pod_labels(release: Release, component: str) -> dict[str, str]:
-    """The labels of one of the chart's pods."""
+    """Return the labels that the chart gives the pod of a component, such as ``hub``."""
     app = str(release.at("nameOverride") or CHART_NAME)
     modern = {"app.kubernetes.io/name": app, "app.kubernetes.io/component": component}
     return {"app": app, "component": component, "release": release.name, **modern}
@@ -110,7 +118,7 @@ def _is_on(release: Release, section: str) -> bool:
 
 
 def _ways_in(release: Release, section: str) -> list[Any]:
-    """The rules for the way in that values add to one of the chart's policies."""
+    """Return the ingress rules that the values add to one of the chart's network policies."""
     ports = release.items(f"{section}.allowedIngressPorts")
     return [*release.items(f"{section}.ingress"), *({"ports": [{"port": port}]} for port in ports)]
 
@@ -119,7 +127,10 @@ def _ways_in(release: Release, section: str) -> list[Any]:
 
 
 def _way_to_service(release: Release) -> Iterator[Finding]:
-    """The proxy, and the hub if the service is apart, reach the service by our policies, which name port and label."""
+    """Report if the proxy cannot reach the GPU service, or a service in its own Deployment cannot reach the hub.
+
+    Our policies for these connections name a port and a label, which the values may have changed.
+    """
     apart, port = is_apart(release), _port(release)
     labels, rules = _hub_labels(release), [] if apart else _ways_in(release, HUB)
     for manifest in release.manifests if apart else ():
@@ -156,7 +167,7 @@ def _way_to_service(release: Release) -> Iterator[Finding]:
 
 
 def _switched_off(release: Release) -> Iterator[Finding]:
-    """If the chart's policy is off, ours is the only one for the pod and closes its other ways."""
+    """Report that the chart's policy for a pod is off, so that ours is the only one and blocks other connections."""
     for section, component, direction, port, what in (
         (HUB, "hub", "Ingress", 8081, "nobody reaches the hub at port 8081: no server starts"),
         (PROXY, "proxy", "Egress", 8888, "the proxy cannot reach users' servers: no server opens"),
@@ -194,7 +205,7 @@ def _way_of_servers(release: Release) -> Iterator[Finding]:
 
 
 def _ways_out(release: Release) -> Iterator[Finding]:
-    """Calls to addresses outside the values, from a pod whose policy does not open the port."""
+    """Report connections to other services, such as the API server or a database, that the pod's policy blocks."""
     of_hub = [*release.items(f"{HUB}.egress"), *(rules_of(release, _hub_labels(release), "Egress") or ())]
     of_service = rules_of(release, {"app": CHART_NAME, "component": "gpu-service"}, "Egress")
     if not release.manifests:
@@ -224,7 +235,7 @@ def _ways_out(release: Release) -> Iterator[Finding]:
 
 
 def _calls_out(release: Release) -> Iterator[tuple[str, int, str]]:
-    """Name, port, and what does not work without it."""
+    """Yield each outgoing connection: name of the other side, its port, and what does not work without it."""
     yield API, 443, "the service sees no nodes and no pods"
     own, notices = release.tree("hub.config.GpuService"), release.tree("hub.config.GpuNotices")
     mail = f"smtp://{notices['smtp_host']}:{notices.get('smtp_port', 587)}" if notices.get("smtp_host") else ""
@@ -264,6 +275,6 @@ def _port(release: Release) -> int:
 
 
 def host_and_port(url: object) -> tuple[str, int | None]:
-    """Host and port of ``scheme://user@host:port/path``; "" and None if they are missing."""
+    """Return host and port of a URL ``scheme://user@host:port/path``; "" for a missing host, None for no port."""
     parts = re.match(r"[^/]+://(?:[^/@]*@)?(\[[^]]*\]|[^/:?#]*)(?::(\d+))?", str(url or ""))
     return (parts[1], int(parts[2]) if parts[2] else None) if parts else ("", None)

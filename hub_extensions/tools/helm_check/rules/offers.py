@@ -1,4 +1,4 @@
-"""Offers that values name, beside those that a cluster's nodes can have."""
+"""Rules about the ids of offers in values, which are compared with what the nodes of a cluster can offer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _NAMING: Mapping[str, Severity] = {
     "hub.config.GpuCulling.idle_minutes_by_offer": "look at",
     "hub.config.GpuCluster.capacity": "look at",
 }
-"""Settings that do something to an offer; what promises one is a problem. Titles for cards that may come do no harm."""
+"""Settings with ids of offers -> severity of an unknown id. Titles are not checked: they may be for future cards."""
 
 
 def check_offers(release: Release, known: Collection[str], resources: Collection[str] = ()) -> Iterator[Finding]:
-    """Every id and every resource that no node of the cluster has, and GPUs under a name that no setting explains.
+    """Report ids and resources that no node of the cluster has, and GPU resources that no setting maps to an offer.
 
     Args:
-        known: the ids there are, ``cpu`` included. resources: the resources of its nodes that hand out GPUs under
-            names of the cluster's own.
+        known: the ids of all offers that the nodes can have, with ``cpu``.
+        resources: the nodes' GPU resources whose names are not NVIDIA's.
     """
     key = "hub.config.GpuOffers.resources"
     mapped = release.tree(key)

@@ -1,4 +1,7 @@
-"""Rules about users' servers: GPUs asked for beside the offers, settings that replace the chart's, root containers."""
+"""Rules about the pods of users' servers.
+
+They report GPUs that are requested outside the offers, settings that replace the chart's, and containers as root.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ _GPU_MACHINE = re.compile(
     r"^(?:standard_)?n[cdv]\d|"  # Azure
     r"^(?:a[2-4]|g[2-4])(?:-|$)"  # Google
 )
-"""Machines with GPUs, by an instance type or by the name that people give a pool of nodes."""
+"""Pattern of instance types of machines with GPUs, and of names that people give to pools of such machines."""
 _OF_MACHINES = re.compile(
     r"instance-(?:type|family)|machine-(?:type|family)|agentpool|node-?pool|node-?group|worker-?pool"
 )
-"""Labels for the kind of machine of a node, or for its pool."""
+"""Pattern of the node labels whose values are instance types or names of node pools."""
 _RESOURCES = ("extra_resource_limits", "extra_resource_guarantees")
 _VISIBLE = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 _CONTAINERS = ("singleuser.initContainers", "singleuser.extraContainers")
@@ -28,7 +31,7 @@ _OF_THE_OFFER = "Take it out: the GPU comes with the offer."
 
 
 def check_pods(release: Release) -> Iterator[Finding]:
-    """Every rule about servers' pods; of our spawner's, only where it is in the values."""
+    """Yield the findings of all rules about servers' pods; some apply only if the values use our spawner."""
     yield from _replaced(release)
     yield from _metadata(release)
     yield from _root_containers(release)
@@ -56,7 +59,7 @@ def _profiles(release: Release) -> Iterator[Finding]:
 
 
 def _overrides(profile: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The overrides of a profile, with the choice they belong to."""
+    """Yield each ``kubespawner_override`` of a profile, with the choice it belongs to; "" for that of the profile."""
     if isinstance(profile.get("kubespawner_override"), Mapping):
         yield "", profile["kubespawner_override"]
     options = profile.get("profile_options")
@@ -92,7 +95,7 @@ def _of_override(release: Release, key: str, who: str, override: Mapping[str, An
 
 
 def _asked(override: Mapping[str, Any]) -> dict[str, Any]:
-    """The GPUs that an override asks for. Nobody asks for a GPU with 0, ``"0"`` or null."""
+    """Return GPU resource -> count that an override requests. A count of 0, ``"0"`` or null requests none."""
     container = override.get("extra_container_config")
     resources = container.get("resources") if isinstance(container, Mapping) else None
     trees = [override.get(name) for name in _RESOURCES]
@@ -106,7 +109,7 @@ def _asked(override: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _claims(pod: object) -> list[str]:
-    """The names of the resource claims (DRA) in a pod's configuration, or in an override with one."""
+    """Return the names of the resource claims (DRA) in a pod's configuration, or in the override that contains it."""
     if not isinstance(pod, Mapping):
         return []
     claims = pod.get("resourceClaims") or pod.get("resource_claims")
@@ -115,7 +118,7 @@ def _claims(pod: object) -> list[str]:
 
 
 def _gpu_nodes(override: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the labels by which an override selects nodes with GPUs, with the value if only that shows it."""
+    """Yield the labels by which an override selects nodes with GPUs, with the value if the label is not enough."""
     pod = override.get("extra_pod_config")
     pod = pod if isinstance(pod, Mapping) else {}
     for selector in (override.get("node_selector"), pod.get("nodeSelector"), pod.get("node_selector")):
@@ -143,7 +146,7 @@ def _label(label: str, values: Iterable[object]) -> Iterator[str]:
 
 
 def _gpus_of_all(release: Release) -> Iterator[Finding]:
-    """Every server would ask, also one of CPU only."""
+    """Report settings by which every server would request a GPU, also a CPU-only one."""
     keys = ["singleuser.extraResource.limits", "singleuser.extraResource.guarantees"]
     for key in [*keys, *(each for name in _RESOURCES for each in spawner_keys(name))]:
         for resource, count in _asked({_RESOURCES[0]: release.at(key)}).items():
@@ -164,7 +167,7 @@ def _gpus_of_all(release: Release) -> Iterator[Finding]:
 
 
 def _hooks(release: Release) -> Iterator[Finding]:
-    """GPUs that hooks of the administrator's own give to a server or to its pod."""
+    """Report GPUs that hooks of the administrator give to servers or their pods."""
     for hook in release.evaluation.hooks if release.evaluation else ():
         name = f"c.{hook.section}.{hook.hook}"
         if not hook.was_seen:
@@ -197,7 +200,7 @@ _REPLACES = {
     "volumes": "singleuser.storage.extraVolumes",
     "volume_mounts": "singleuser.storage.extraVolumeMounts",
 }
-"""A trait of the spawner -> the key that should be used."""
+"""Trait of the spawner that replaces what the chart sets -> the key that adds to it and should be used instead."""
 
 
 def _replaced(release: Release) -> Iterator[Finding]:
@@ -216,7 +219,7 @@ def _replaced(release: Release) -> Iterator[Finding]:
 
 
 def _lost(release: Release, trait: str, key: str) -> str:
-    """Name what the values give at the key of the chart, which the trait replaces; "" if that is nothing."""
+    """Name what is lost if a trait replaces what the values set at the chart's key; "" if nothing is lost."""
     if trait in ("volumes", "volume_mounts"):
         if release.at("singleuser.storage.type") in ("dynamic", "static"):
             return "users' homes"
@@ -255,7 +258,7 @@ def _metadata(release: Release) -> Iterator[Finding]:
 
 
 def _blocks_metadata(manifest: Mapping[str, Any]) -> bool:
-    """Is it a policy for servers that has rules for the way out?"""
+    """Whether a manifest is a network policy that restricts outgoing connections of users' servers."""
     spec = manifest.get("spec") or {}
     chosen = (spec.get("podSelector") or {}).get("matchLabels") or {}
     is_for_servers = manifest.get("kind") == "NetworkPolicy" and chosen.get("component") == "singleuser-server"
@@ -263,7 +266,7 @@ def _blocks_metadata(manifest: Mapping[str, Any]) -> bool:
 
 
 def _restricted(release: Release) -> str:
-    """Name the rule that refuses a privileged container; "" if these values have none."""
+    """Name the rule of the cluster or pod that refuses privileged containers; "" if there is no such rule."""
     for manifest in release.manifests:
         labels = (manifest.get("metadata") or {}).get("labels") or {}
         level = labels.get("pod-security.kubernetes.io/enforce")
@@ -276,7 +279,7 @@ def _restricted(release: Release) -> str:
 
 
 def _root_containers(release: Release) -> Iterator[Finding]:
-    """Containers beside a server that would not be let in."""
+    """Report containers beside the server's that run as root or privileged where that is refused."""
     why = _restricted(release)
     key = "singleuser.cloudMetadata.blockWithIptables"
     if why and release.at(key) is True:

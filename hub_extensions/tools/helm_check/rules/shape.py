@@ -1,7 +1,7 @@
-"""Do values fit the chart: is there such a key, and is what stands there of the right kind?
+"""Rules about the shape of values: whether the chart knows each key, and whether each value has the right type.
 
-The chart's JSON schema decides; each of its keywords has its sentence here, which never repeats a value that may be a
-password.
+The chart's JSON schema decides. This module turns each of its errors into a sentence, which never repeats a value that
+may be a password.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ KINDS = {
     "array": "a list",
     "null": "null",
 }
-"""JSON schema's words, in an admin's."""
+"""Type in a JSON schema -> its name for administrators."""
 
 _MISPLACED_SERVICES = ("name", "admin", "command", "url", "api_token", "apiToken")
-"""Names that no service can have: the chart's schema has a service's settings one level too high."""
+"""Names that the chart refuses for services: its schema wrongly takes them for settings of a service."""
 
 
 def check_shape(release: Release) -> Iterator[Finding]:
-    """Every key that the chart does not take, every value of a wrong kind, and what is missing."""
+    """Report every key that the chart does not know, every value of a wrong type, and every missing key."""
     errors = Draft7Validator(release.facts.schema).iter_errors(release.values)
     yield from dict.fromkeys(finding for error in errors for finding in _of_error(release, error))
 
 
 def _of_error(release: Release, error: ValidationError) -> Iterator[Finding]:
-    """Its findings; none of a keyword that only another version of the chart has: Helm reports those."""
+    """Yield the findings about one error of the schema. Errors of unknown keywords are left to Helm."""
     path = tuple(name for name in error.absolute_path if isinstance(name, str))
     explain = EXPLAINERS.get(error.validator)
     yield from explain(release, error, path) if explain else ()
@@ -92,7 +92,7 @@ def _section_fix(name: str) -> str:
 
 
 def _elsewhere(release: Release, name: str) -> str:
-    """The key of this very name at another place, where there is only one."""
+    """Return the dotted key of the same name elsewhere in the chart, if there is exactly one; else ""."""
     keys = schema_keys(release.facts.schema)
     places = [key for key in keys if key.rsplit(".", 1)[-1] == name and NAMED not in key]
     return places[0] if len(places) == 1 else ""
@@ -110,7 +110,7 @@ def _misfit(release: Release, error: ValidationError, path: Path) -> Iterator[Fi
 
 
 def wrong_kind(error: ValidationError) -> str:
-    """A sentence about a wrong value."""
+    """Return the sentence about a value of a wrong type or outside the allowed values."""
     value, wanted, types = error.instance, error.validator_value, _types(error)
     at = error.absolute_path[-1] if error.absolute_path else ""
     it = f"Its entry {at + 1} is" if isinstance(at, int) else "It is"
@@ -169,7 +169,7 @@ def _missing(release: Release, error: ValidationError, path: Path) -> Iterator[F
 
 
 def _switch(release: Release, error: ValidationError) -> str:
-    """The key whose value asks for more: the one that the schema's ``if`` looks at."""
+    """Return the name of the key whose value makes others necessary: the one in the ``if`` of the schema."""
     *node, _, _ = error.absolute_schema_path  # …, "then", "required"
     schema = functools.reduce(operator.getitem, node, release.facts.schema)
     return str(next(iter(schema["if"]["properties"])))
@@ -207,4 +207,4 @@ EXPLAINERS: Mapping[str, Callable[[Release, ValidationError, Path], Iterator[Fin
     "required": _missing,
     "oneOf": _one_of,
 }
-"""Keyword of the schema that refuses a value -> the function that makes its findings."""
+"""Keyword of the JSON schema that an error is about -> the function that makes the findings."""

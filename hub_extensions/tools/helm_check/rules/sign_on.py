@@ -1,4 +1,4 @@
-"""Rules about single sign-on: a secret out of sight, a key, https, and an address that the provider knows."""
+"""Rules about single sign-on: where the client's secret is, the encryption key, https, and the callback address."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VARIABLE = f"hub.extraEnv.{SECRET_VARIABLE}"
 KEYS = "hub.config.CryptKeeper.keys"
 KEY_BYTES = 32
 LETS_IN = ("allow_all", "allowed_users", "allowed_groups", "admin_users", "admin_groups", "allow_existing_users")
-"""Settings by which JupyterHub lets people in."""
+"""Settings of an authenticator that allow people to sign in; without any of them nobody is allowed."""
 _FROM_A_SECRET = (
     f"Put it into a Secret, and name that in {VARIABLE}.valueFrom.secretKeyRef, as helm-values/sign-on.yaml does."
 )
@@ -36,17 +36,20 @@ _CLAIMS = ("groups_claim", "username_claim")
 
 
 def has_single_sign_on(release: Release) -> bool:
-    """Do people of this hub sign in at an OpenID provider by our authenticator?"""
+    """Whether users of this hub sign in with our authenticator for OpenID providers."""
     return is_single_sign_on(release.tree("hub.config.JupyterHub").get("authenticator_class"))
 
 
 def has_sessions(release: Release) -> bool:
-    """Has this hub sign-on sessions, with whichever authenticator?"""
+    """Whether this hub keeps sign-on sessions, with our authenticator or another one (``c.SignOn.enabled``)."""
     return has_single_sign_on(release) or release.at("hub.config.SignOn.enabled") is True
 
 
 def provider_setting(release: Release, name: str) -> tuple[str, Any]:
-    """The key that decides a setting of the authenticator, and its value; None if no key sets it."""
+    """Return the key that sets a trait of the authenticator, and its value.
+
+    If no key sets it, the value is None, and the key is that at which it should be set.
+    """
     for section in SECTIONS:
         if name in release.tree(f"hub.config.{section}"):
             return f"hub.config.{section}.{name}", release.at(f"hub.config.{section}.{name}")
@@ -54,7 +57,7 @@ def provider_setting(release: Release, name: str) -> tuple[str, Any]:
 
 
 def check_sign_on(release: Release) -> Iterator[Finding]:
-    """Every rule of this file, where people sign in at a provider."""
+    """Yield the findings of all rules of this module; most apply only with our authenticator."""
     yield from check_kinds(release)
     if has_single_sign_on(release):
         yield from _secret(release)
@@ -65,7 +68,7 @@ def check_sign_on(release: Release) -> Iterator[Finding]:
 
 
 def check_kinds(release: Release) -> Iterator[Finding]:
-    """Settings of any authenticator of a kind with which JupyterHub does not start."""
+    """Report settings of any authenticator that have a wrong type, with which JupyterHub does not start."""
     for section, settings in release.tree("hub.config").items():
         if not (section.endswith("Authenticator") and isinstance(settings, Mapping)):
             continue
@@ -77,7 +80,7 @@ def check_kinds(release: Release) -> Iterator[Finding]:
 
 
 def _wanted(name: str, value: object, *, is_ours: bool) -> tuple[str, str]:
-    """Return the right kind of a setting and the fix; two empty texts if the value has that kind."""
+    """Return the right type of a setting and the fix; two empty texts if the value is right."""
     if name in _BOOLEANS and not isinstance(value, bool):
         is_written = isinstance(value, str) and value.lower() in ("true", "false")
         return "true or false", "Write it without quotes." if is_written else "Write true or false."
@@ -109,7 +112,7 @@ def _secret(release: Release) -> Iterator[Finding]:
 
 
 def _nobody(release: Release) -> Iterator[Finding]:
-    """JupyterHub lets in whom a setting names, and nobody else."""
+    """Report that no setting allows anybody to sign in."""
     is_named = any(provider_setting(release, name)[1] for name in LETS_IN)
     if is_named or any(f".{name}" in code for _, code in release.python for name in LETS_IN):
         return
@@ -121,7 +124,7 @@ def _nobody(release: Release) -> Iterator[Finding]:
 
 
 def _key(release: Release) -> Iterator[Finding]:
-    """The chart makes a key, unless values bring another or take it away."""
+    """Report an encryption key (``CryptKeeper.keys``) of a wrong length, or code that removes the chart's own key."""
     given = release.at(KEYS)
     keys = given.split(";") if isinstance(given, str) else given if isinstance(given, list) else []
     if not all(map(_is_key, keys)):
@@ -135,7 +138,7 @@ def _key(release: Release) -> Iterator[Finding]:
 
 
 def _is_key(given: object) -> bool:
-    """As JupyterHub reads one: 64 hexadecimal digits, or base64 of 32 bytes."""
+    """Whether JupyterHub accepts this as an encryption key: 64 hexadecimal digits, or base64 of 32 bytes."""
     with suppress(ValueError, TypeError):
         return len(bytes.fromhex(given)) == KEY_BYTES  # type: ignore[arg-type]
     with suppress(ValueError, TypeError):
@@ -168,7 +171,7 @@ def _callback(release: Release) -> Iterator[Finding]:
 
 
 def public_hosts(release: Release) -> list[str]:
-    """The host names by which people reach the hub."""
+    """Return the host names at which users reach the hub: those of its Ingress, HTTPRoute and proxy."""
     ways = (
         ("ingress.enabled", "ingress.hosts"),
         ("httpRoute.enabled", "httpRoute.hostnames"),
@@ -178,7 +181,10 @@ def public_hosts(release: Release) -> list[str]:
 
 
 def _https(release: Release) -> Iterator[Finding]:
-    """If TLS ends before the cluster, only an https address in the values shows it."""
+    """Report that nothing in the values shows that users reach the hub by https.
+
+    If TLS ends before the cluster, only an https address in the values shows it.
+    """
     by_ingress = release.at("ingress.enabled") is True
     ends_here = release.at("proxy.https.enabled") is True or release.at("httpRoute.enabled") is True
     is_public = str(release.at("hub.config.JupyterHub.public_url") or "").startswith("https:")

@@ -1,4 +1,4 @@
-"""Rules about the state of the GPU service, and about the time that stopped servers have to end."""
+"""Rules about the state of the GPU service (its database), and about the time that stopped servers get to end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATE_FIX = (
 
 
 def check_state(release: Release) -> Iterator[Finding]:
-    """Every way to lose tickets and leases, to have two services on them, or to end servers too early."""
+    """Report what could lose tickets (places in line) and leases, run two services, or end servers too early."""
     strategy = release.at("hub.deploymentStrategy.type")
     if strategy not in (None, "Recreate"):
         text = f"It is {strategy}: two hubs would run at once during an upgrade, and two GPU services on one database."
@@ -61,7 +61,7 @@ def check_state(release: Release) -> Iterator[Finding]:
 
 
 def _files_of_hub(release: Release) -> Iterator[Finding]:
-    """The state of a service in the hub's pod lies on a volume that outlives the pod, or in a database."""
+    """Report if a service in the hub's pod has its state neither in a database nor on a volume that is kept."""
     folder, kind = str(release.at("hub.config.GpuService.state_dir") or "gpu-state"), release.at("hub.db.type")
     place = folder if folder.startswith("/") else f"{HUB_FOLDER}/{folder}"
     volumes = [each for each in release.items("hub.extraVolumes") if isinstance(each, Mapping)]
@@ -89,7 +89,7 @@ def _files_of_hub(release: Release) -> Iterator[Finding]:
 
 
 def is_service_deployment(manifest: Mapping[str, Any]) -> bool:
-    """Is this Kubernetes object the Deployment of the GPU service?"""
+    """Whether this Kubernetes object is the Deployment of the GPU service."""
     labels = (((manifest.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("labels") or {}
     return manifest.get("kind") == "Deployment" and labels.get("component") == "gpu-service"
 
@@ -118,7 +118,7 @@ def _deployment(release: Release, deployment: Mapping[str, Any]) -> Iterator[Fin
 
 
 def _base_url(release: Release, deployments: list[Mapping[str, Any]]) -> Iterator[Finding]:
-    """The manifest cannot know ``hub.baseUrl``: it is written there by hand."""
+    """Report a service's Deployment whose JUPYTERHUB_API_URL lacks ``hub.baseUrl``, which is written there by hand."""
     base = release.base_url
     if base == "/":
         return
@@ -145,7 +145,7 @@ def _grace(release: Release) -> Iterator[Finding]:
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     def deciding(trait: str, otherwise: str = "") -> str:
-        """The key that is given, or that would be the one to set."""
+        """Return the key that sets a trait of the spawner; if no key does, the one at which it should be set."""
         keys = spawner_keys(trait)[:2]
         return next((key for key in (*keys, otherwise) if key and release.at(key) is not None), keys[0])
 
