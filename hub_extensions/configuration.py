@@ -74,7 +74,7 @@ SERVICE_SCOPES = (
 ``start:servers`` does not exist on 5. `admin:server_state` shows pid or pod of each server that already runs."""
 
 SETTINGS_SCOPE = f"read:services!service={SERVICE_NAME}"
-"""Additional scope of a service that the hub does not start: it reads its settings from the hub's API."""
+"""Further scope of a GPU service that the hub does not start: with it, the service reads its settings from the hub."""
 
 ACCESS_SCOPE = f"access:services!service={SERVICE_NAME}"
 DEFAULT_ROLE_SCOPES = {"user": ("self",), "server": ("users:activity!user", "access:servers!server")}
@@ -110,9 +110,10 @@ class UnusableState(ValueError, TraitError):
 
 
 def apply(c: Any, *, import_spawner: bool = False) -> None:
-    """Add everything to a hub's configuration. See :func:`hub_extensions.configure`.
+    """Add everything that this product needs to a hub's configuration. See :func:`hub_extensions.configure`.
 
     Args:
+        c: the configuration object; it is modified.
         import_spawner: import the administrator's own spawner class, as the hub is going to do.
     """
     if import_spawner:

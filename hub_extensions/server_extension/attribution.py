@@ -89,7 +89,7 @@ class DeviceFacts:
 
 
 def held(facts: DeviceFacts) -> HeldMemory:
-    """Return which of this server's programs hold the memory of this device."""
+    """Return which of this server's programs hold memory of this device, from the first source that can tell."""
     listed, used = facts.sample.pids, facts.sample.memory_used_bytes
     if listed or (listed is not None and (used is None or facts.sees_all)):
         return _as_listed(facts, listed)

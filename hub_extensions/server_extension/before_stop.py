@@ -71,17 +71,17 @@ class BeforeStop:
 
     @property
     def asked(self) -> bool:
-        """Return whether open pages were asked to save in this stop; their time limit starts then."""
+        """Return whether the open pages have been asked to save before this stop. Their time limit begins then."""
         return self._pages_asked
 
     @property
     def hook_ran(self) -> bool:
-        """Return whether the user's hook has started in this stop; GPU use from then on may be its own."""
+        """Return whether the user's hook has started before this stop; the GPU use that follows may be the hook's."""
         return self._hook_ran
 
     @property
     def has_hook(self) -> bool:
-        """Return whether the user had a hook at the last check."""
+        """Return whether the user had a hook at the last check, so that the service leaves time for it."""
         return self._has_hook
 
     def take(self, state: ServerState) -> ServerState:
@@ -116,7 +116,7 @@ class BeforeStop:
             self.on_change()
 
     def _give_up(self) -> None:
-        """Reset the steps because the stop was withdrawn."""
+        """Cancel the steps, because the stop was withdrawn, and be ready for another stop."""
         if self._task is not None:
             self._task.cancel()
         self._task, self._interrupted, self._hook_ran = None, False, False

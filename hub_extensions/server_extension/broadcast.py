@@ -84,7 +84,7 @@ class Broadcast:
     """Builds messages and sends them to the panels.
 
     Attributes:
-        opened: a panel has been connected since the server started.
+        opened: at least one panel has connected since the server started, so its user has opened the server.
     """
 
     def __init__(

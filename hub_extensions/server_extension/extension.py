@@ -132,7 +132,7 @@ class GpuExtension(ExtensionApp):
         self.serverapp.io_loop.add_callback(self._begin)  # runs as soon as the server's loop does
 
     def _hub_auth(self) -> Any:
-        """Return JupyterHub's client for tokens in this server; `None` without a hub."""
+        """Return the `HubAuth` with which this server asks the hub about tokens; `None` without a hub."""
         assert self.serverapp is not None
         own = getattr(self.serverapp.identity_provider, "hub_auth", None)
         return own or self.serverapp.web_app.settings.get("hub_auth")

@@ -23,7 +23,8 @@ from hub_extensions.server_extension.readings import HeldMemory
 
 SCAN_SECONDS = 10.0
 MEMORY_OF_THE_GPU = "/dev/nvidia-uvm"
-"""Every CUDA program opens this file; programs that only read the driver's figures (nvidia-smi, this server) do not."""
+"""Device file that every CUDA program opens. Programs that only read the driver's figures, such as nvidia-smi and this
+server, do not."""
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +221,7 @@ def _program(process: procfs.Process, holds: bool | None) -> Program:
 
 
 def _pid_of(kernel_manager: Any, kernel_id: str) -> int | None:
-    """Return the process of a local kernel; `None` if it runs elsewhere."""
+    """Return the pid of a kernel; `None` if it runs on another machine or has ended."""
     get = getattr(kernel_manager, "get_kernel", None)
     try:
         manager = None if get is None else get(kernel_id)

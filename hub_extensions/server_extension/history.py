@@ -102,7 +102,10 @@ class Ring:
         return tuple(found)
 
     def highest(self, since: float) -> float | None:
-        """Return the highest use of any device that was measured here after `since`; `None` if nothing was measured."""
+        """Return the highest use of any device in percent that this server measured after `since`.
+
+        `None` if it measured nothing in that time.
+        """
         with self._lock:
             known = [
                 point.used_percent

@@ -64,7 +64,7 @@ class GpuCollector(Collector):
         REGISTRY.unregister(self)
 
     def describe(self) -> tuple[Metric, ...]:
-        """Return nothing, so that registering does not read the GPU."""
+        """Return no metrics, because prometheus_client would otherwise call `collect` when the collector registers."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -1,11 +1,12 @@
-"""POST gpu/sign-on/recheck: after a session has ended, this server asks the hub again about everybody.
+"""POST gpu/sign-on/recheck: after a session has ended, this server asks the hub again about everybody who uses it.
 
-The hub reports only that some session ended. The server drops the hub's cached answers, so the next request of each
-page is checked again. It also checks the token of each open WebSocket at once and closes those that the hub refuses.
-Kernels and terminals go on.
-Each WebSocket is noted when it opens, whoever provides it (kernels, terminals, the panel, collaboration, proxied
-apps), because Tornado keeps no list of them and ``close_all_connections`` leaves them open. Searching all objects in
-memory instead would block a JupyterLab server for 60 ms.
+The hub reports only that some session (a browser that is signed in) has ended. The server drops the hub's cached
+answers, so the next request of each page is checked again. It also checks the token of each open WebSocket at once and
+closes those that the hub refuses. Kernels and terminals go on.
+
+Each WebSocket of any part of the server (kernels, terminals, the panel, collaboration, proxied apps) is put on a list
+when it opens, because Tornado has no such list and ``close_all_connections`` leaves WebSockets open. Searching all
+objects in memory instead would block a JupyterLab server for 60 ms.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 PATH = "/gpu/sign-on/recheck"
 SIGNED_OUT = 4401  # the code of a WebSocket that was closed because its session had ended
 TRIES_AFTER_SECONDS = (0.0, 0.5, 2.0)
-"""Retries while the hub does not answer; after the last one the user of a WebSocket is unknown, so it is closed."""
+"""Pauses before each try to ask the hub about a token. If it never answers, the WebSocket is closed."""
 
 
 class Recheck:

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Reader(Protocol):
-    """Reads the GPUs: ``adapters.nvml.reader.Nvml`` or ``adapters.simulated.SimulatedGpus``."""
+    """What the sampler reads the GPUs with: ``adapters.nvml.reader.Nvml`` or ``adapters.simulated.SimulatedGpus``."""
 
     def read(self, now: datetime) -> InventoryReading:
         """Read all devices once. Raises ``GpusUnavailable``."""
@@ -190,7 +190,7 @@ class Sampler:
             self._condition.notify_all()
 
     def watch(self, listener: object, every_seconds: float) -> None:
-        """Register a listener with its period (1 to 60 s); the shortest period of all listeners is used."""
+        """Register a listener with the interval at which it wants readings (1 to 60 s); the shortest one is used."""
         with self._condition:
             self._wanted[listener] = min(max(every_seconds, self._paces.shortest), LONGEST_SECONDS)
             self._condition.notify_all()
@@ -270,7 +270,7 @@ class Sampler:
             reader.close()
 
     def _wait_for_next(self, started: float, *, rest: float) -> bool:
-        """Sleep until the period is over, and at least for `rest` seconds. Returns False at the end."""
+        """Sleep until the interval is over, and at least for `rest` seconds. Returns False if the thread should end."""
         rested = monotonic() + rest
         with self._condition:
             while not self._stopped:

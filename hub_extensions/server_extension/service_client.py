@@ -180,7 +180,7 @@ class ServiceLink:
         return state
 
     async def saved(self) -> None:
-        """Report at once that the open notebooks were saved.
+        """Report to the service at once that a page has saved the open notebooks, so that it can go on with the stop.
 
         Raises:
             RequestRefused: as with `keep`.
@@ -322,7 +322,7 @@ class ServiceLink:
         self._faults[what] = kind
 
     async def _ask(self, method: str, path: str, body: str | None = None) -> ServerState:
-        """Send one request. Raises RequestRefused for everything but a good answer."""
+        """Send one request and return the state in the answer. Raises RequestRefused for any other outcome."""
         if self._address is None or self._client is None:
             raise RequestRefused(503, NOT_UNDER_A_HUB)
         request = HTTPRequest(

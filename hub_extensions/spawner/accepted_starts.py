@@ -81,7 +81,11 @@ class AcceptedStarts:
         return _OF_HUBS[db]
 
     def accept(self, spawner: Any, options: UserOptions) -> AcceptedStart:
-        """Record a start. The hub commits the record when `Spawner.start` returns, before it answers the request."""
+        """Record a start that the hub has accepted.
+
+        The hub commits the record when `Spawner.start` returns, before it answers the user's request. If an unanswered
+        start of the same server is recorded, the new one keeps its time.
+        """
         key = (spawner.user.name, spawner.name)
         asked = self._asked.pop(key, None)
         if asked is not None:
@@ -116,7 +120,10 @@ class AcceptedStarts:
             self._db.commit()
 
     def settle(self, user: str, server: str, record: AcceptedStart) -> None:
-        """Remove a record, because the service has answered or the user has left."""
+        """Remove a record, because the service has answered the start or the user has left the line.
+
+        A newer record of the same server is kept.
+        """
         key = (user, server)
         if self._records.get(key) is not record:
             return  # replaced by a newer start
@@ -199,8 +206,9 @@ class StartRecovery(UserOptionsMixin):
 
     @property
     def ready(self) -> bool:
-        """False until the service has answered the start. Until then the server's row in the database only serves to
-        find the start again after a restart of the hub.
+        """Whether the server is ready: False as long as the service has not answered its start.
+
+        Until then, the server's row in the database only serves to find the start again after a restart of the hub.
         """
         return bool(super().ready) and self._gpu_record is None  # type: ignore[misc]
 

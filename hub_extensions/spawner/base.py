@@ -46,7 +46,8 @@ from hub_extensions.spawner.pages.start_progress import (
 from hub_extensions.spawner.pages.texts import utc
 
 NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
-"""The hub's `start_timeout` while a start waits in line. The launch itself is limited by `_gpu_timed`."""
+"""The `start_timeout` that the hub sees: practically none, because the wait in line may be long. The launch after the
+wait is limited by `_gpu_timed`."""
 CONFIRM_SECONDS = 3.0
 """A cancelled start counts as stopped by its user only if the hub still runs after this time; see
 `_gpu_confirm_left`."""
@@ -55,7 +56,7 @@ RETRY_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
 CLAIM_SECONDS = 5.0
 """How long a start waits for the service to confirm the lease of the new process. A later refusal stops the server."""
 LAST_REPORT_SECONDS = 1.0
-"""How long a hub that shuts down waits until the report of a stop is accepted. After that the report is cancelled."""
+"""How long a hub that is shutting down waits until the service has accepted the report of a stop."""
 POLL_SECONDS = 2.0  # how long the end of a stop waits for the spawner's poll
 CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
 
@@ -208,7 +209,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise
 
     async def _gpu_timed(self, start: Start, limit: float) -> Any:
-        """Launch within `limit` seconds. Raises TimeoutError."""
+        """Launch the server under its lease. Raises TimeoutError if that takes longer than `limit` seconds."""
         return await asyncio.wait_for(self._gpu_launch(start), limit)
 
     async def _gpu_launch(self, start: Start) -> Any:
@@ -256,7 +257,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return None, None
 
     def get_env(self) -> dict[str, Any]:
-        """Return the administrator's environment and the lease's variables. Without a lease no GPU is visible."""
+        """Return the real spawner's environment with the variables of the lease. Without a lease no GPU is visible."""
         env: dict[str, Any] = super().get_env()
         grant = self._gpu_start.grant if self._gpu_start is not None else None
         if grant is None or grant.pod is None or not grant.lease:
@@ -556,7 +557,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         }
 
     async def stop(self, now: bool = False) -> None:
-        """Stop as the real spawner does. `run_post_stop_hook` reports it to the service."""
+        """Stop as the real spawner does. `run_post_stop_hook` reports the stop to the service."""
         self._gpu_stop_asked = True  # the hub calls this only while the server runs
         await maybe_future(super().stop(now=now))
 

@@ -1,4 +1,4 @@
-"""The spawner for Kubernetes: KubeSpawner, with a GPU lease before the pod is made, and the offer's GPU in the pod.
+"""The spawner for Kubernetes: KubeSpawner that waits for a GPU lease before it creates a pod with the GPU of an offer.
 
 It uses only KubeSpawner 7's extension points (manifest, options, form, state, start, stop, poll), so that profiles,
 hooks, overrides, named servers and the REST API work as before. A profile chooses image and size, an offer the GPU.
@@ -120,7 +120,7 @@ class GpuKubeSpawner(PodSpawner):
             raise self._gpu_bad_options(error) from error
 
     async def _gpu_profiles(self) -> list[Profile]:
-        """Return the administrator's current profiles."""
+        """Return the administrator's `profile_list` as a list; a function is called, so profiles may differ by user."""
         profiles = self.profile_list
         return in_order(await maybe_future(profiles(self)) if callable(profiles) else profiles)
 
@@ -228,7 +228,7 @@ class GpuKubeSpawner(PodSpawner):
         return address
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the events of the start: the mixin's, or without a GPU service the pod's own."""
+        """Yield the events of the start for the waiting page. Without a GPU service, these are KubeSpawner's own."""
         async for event in super().progress() if self.gpu_service_url else self.gpu_pod_progress():
             yield event
 

@@ -195,7 +195,7 @@ def _end_earlier_attempts(lease: str) -> None:
 
 
 class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]  # jupyterhub is untyped
-    """Servers as processes of the system's own accounts, under a GPU lease."""
+    """LocalProcessSpawner with GPU offers: each server runs as a process of its user's system account."""
 
     def start(self) -> asyncio.Future[Any]:
         """Start the server. Refuse at once if its user has no account on this machine.
@@ -214,4 +214,4 @@ class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]
 
 
 class GpuDemoSpawner(_KnownProcess, SimpleLocalProcessSpawner):  # type: ignore[misc]  # jupyterhub is untyped
-    """Servers as processes of the hub's own account. For the demo only: users are not separated."""
+    """A spawner for the demo: all servers are processes of the hub's own account, so users are not separated."""

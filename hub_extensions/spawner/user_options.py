@@ -21,7 +21,7 @@ from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.spawn_form import render_form
 
 NOT_OPTIONS = ("next", "display_name")
-"""Query parameters of the form's URL that are not options."""
+"""Query parameters in the URL of the spawn form that are not options of a start."""
 
 
 class UserOptionsMixin(LoggingConfigurable):
@@ -33,7 +33,7 @@ class UserOptionsMixin(LoggingConfigurable):
 
     gpu_service_url: str
     gpu_extra_user_options: list[str]
-    """Settings; see the class that inherits from this one."""
+    """`gpu_service_url` and this one are settings, which `GpuSpawnerMixin` defines."""
 
     gpu_linked: UserOptions | None = None
     """Options of the link by which the user opened the form; the form preselects them. None without such a link."""

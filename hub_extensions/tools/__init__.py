@@ -1,1 +1,1 @@
-"""The command ``jupyterhub-gpu`` for administrators."""
+"""The command ``jupyterhub-gpu`` for administrators. ``cli/`` has its options, the other modules do the work."""

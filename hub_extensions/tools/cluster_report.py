@@ -53,10 +53,11 @@ def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) 
 
 
 def _refuse_without_nodes(view: ClusterView, survey: PoolSurvey) -> None:
-    """Refuse a report if the nodes cannot be read and no setting replaces them, because every number would be unknown.
+    """Refuse a report in which every number would be unknown.
 
     Raises:
-        ClusterUnreadable: with the command that answers instead.
+        ClusterUnreadable: the nodes may not be read, and no setting gives the numbers of GPUs instead. The text has the
+            command that can answer.
     """
     if view.nodes is not None or survey.pools:
         return

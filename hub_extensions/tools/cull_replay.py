@@ -205,7 +205,7 @@ def as_sentences(found: ReplaySummary) -> list[str]:
 
 
 def as_json(found: ReplaySummary) -> str:
-    """Return the result for programs, with durations in hours."""
+    """Return the result as JSON, for programs. Durations are in hours."""
     model: dict[str, Any] = {
         "uses": found.uses,
         "people": found.people,

@@ -70,7 +70,12 @@ def _unheld(offer: GpuOffer, devices: int) -> OfferState:
 
 
 def offers_of_service(state_dir: Path | None, url: str | None, token: str | None) -> Sequence[OfferState]:
-    """Ask a running service for its offers, by state folder or address. Raises OffersUnavailable."""
+    """Ask a running service for its offers. Raises OffersUnavailable if it cannot be asked.
+
+    Args:
+        state_dir: the service's state folder, in which address and secret are.
+        url, token: address and token to use instead; None to use the state folder.
+    """
     query = urllib.parse.urlencode({"user": "", "server": "", "admin": "1"})
     try:
         service = service_at(state_dir, url, token, for_people="api/offers", for_hub=f"hub/form?{query}")

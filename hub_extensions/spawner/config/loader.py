@@ -1,4 +1,7 @@
-"""Read our sections of a hub's configuration and check them. An error names the setting and the right values."""
+"""Read this product's sections of a hub's configuration and check them.
+
+The text of an error names the setting and the values that would be right.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ def read_sections(c: Any) -> Sections:
 
 
 def check_together(sections: Sections) -> None:
-    """Check what depends on several settings.
+    """Check settings that have to fit each other, which no check of a single setting can find.
 
     Raises:
         ValueError: the text names the setting and what would be right.

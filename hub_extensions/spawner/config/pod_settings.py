@@ -42,7 +42,7 @@ def _toleration(each: Mapping[str, Any]) -> str:
 
 
 def _terms(wanted: Any) -> tuple[Term, ...] | None:
-    """Return the required node affinity. None if it is not set, or if KubeSpawner could not send it.
+    """Return the required node affinity. None if it is not set, or is so wrong that KubeSpawner could not send it.
 
     A NodeSelectorTerm can be written as JSON, with Python's names, or as an object of the Kubernetes client.
     """

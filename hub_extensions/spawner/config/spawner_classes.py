@@ -22,7 +22,7 @@ FORM_SETTINGS = {
     "options_form": "takes the place of the form with the offers",
     "options_from_form": "reads the form in place of ours, so the offer that a user chooses is lost",
 }
-"""Settings of JupyterHub's `Spawner` that replace our form -> their effect, for a sentence."""
+"""Settings of JupyterHub's `Spawner` that replace our spawn form -> what they do, as a part of a sentence."""
 
 UPSTREAM = ("jupyterhub.", "kubespawner.")
 """Modules of upstream spawners, which are never an administrator's own classes."""
@@ -121,10 +121,12 @@ def _nearest_of(name: str, known: Iterable[str]) -> str:
 
 
 def spawner_traits(c: Any) -> Mapping[str, tuple[frozenset[str], bool]]:
-    """Return the traits of our spawners' sections that are set: section -> (names, whether the names are complete).
+    """Return which traits the configured sections of our spawners may set, to find misspelled ones.
 
-    A subclass of ours reads our sections too. If it is given by name, its own traits are not known here. Sections that
-    the chosen spawner does not read are left out.
+    Returns:
+        Section -> names of its traits, and whether these are all. An administrator's subclass of our spawner may have
+        more traits, which are not known if the class is given by name. Sections that are not set, or that the chosen
+        spawner does not read, are left out.
     """
     found: dict[str, tuple[frozenset[str], bool]] = {}
     chosen, known = _chosen(c)

@@ -1,7 +1,7 @@
 """The state of a user's servers on the hub's pages: the block of the home page, and the page of a stopped server.
 
 It shows which servers wait, start or run, when they stop, why a server was stopped, and why a start failed. Only
-`overview_of` asks the service; everything else is pure.
+`overview_of` asks the service; all other functions compute what the templates show.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ SCRIPTS = tuple(Path(__file__).parent / "templates" / f"{name}.js" for name in (
 
 
 class PageReader:
-    """The part of a spawner that the hub's page templates use."""
+    """The part of a spawner with the methods for page templates. The spawner's user need not be the page's reader."""
 
     def gpu_catalogue(self, static_url: object) -> Catalogue:
         """Return the catalogue in the language of the person who reads a page.
@@ -102,7 +102,7 @@ class PageReader:
         return glossary.explainer(t)
 
     def gpu_glossary(self, t: Catalogue) -> list[tuple[str, str, str]]:
-        """Return the glossary's words and explanations."""
+        """Return key, word and explanation of each term of the glossary, in the language of the page."""
         return glossary.listed(t)
 
     def gpu_words(self, t: Catalogue) -> Mapping[str, str]:

@@ -1,6 +1,6 @@
-"""The spawn form: what each offer gives, whether it is free, how long the wait is, and why.
+"""The spawn form: a list of offers, with what each gives, whether it is free, how long the wait is, and why.
 
-The form is rendered on the server and works without a script, which only refreshes the figures. Everything is escaped.
+The form is rendered in the hub and works without its script, which only refreshes the figures. Everything is escaped.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class NothingFree:
 
 
 async def render_form(spawner: Any) -> str:
-    """Return the HTML of the form for a spawner's user. This is the default of ``Spawner.options_form``."""
+    """Return the HTML of the spawn form for a spawner's user. It is the default of ``Spawner.options_form``."""
     handler = getattr(spawner, "handler", None)
     t = catalogue_of(handler)
     service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_uid)

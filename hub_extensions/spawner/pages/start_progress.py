@@ -46,7 +46,7 @@ HELD = frozenset({"waiting-for-queue", "unscheduled", "outside", "machine-silent
 
 ProgressEvent = dict[str, Any]
 Texts = Callable[[Catalogue], dict[str, Any]]
-"""Returns the texts of an event in the language of a catalogue. ``message`` is always among them."""
+"""A function that returns the texts of an event in the language of a catalogue. It must return a ``message``."""
 
 
 @dataclass(eq=False)
@@ -141,7 +141,7 @@ class Start:
 
     @property
     def latest(self) -> ProgressEvent | None:
-        """The last event, or None before the first."""
+        """The last event; None before the first one."""
         return self._events[-1][1] if self._events else self._first
 
     async def follow(self) -> AsyncIterator[ProgressEvent]:

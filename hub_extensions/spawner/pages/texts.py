@@ -1,4 +1,4 @@
-"""Texts of the spawn form about an offer and its line."""
+"""Texts about an offer and its line, and forms of times, for the hub's pages."""
 
 from __future__ import annotations
 

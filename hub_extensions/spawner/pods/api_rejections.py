@@ -1,4 +1,4 @@
-"""Explain why a cluster rejected a server's pod, and whether to try again, from the status and text of the answer.
+"""Explains, from the API server's answer, why a cluster did not create a server's pod, and whether to try again.
 
 The texts are those of kube-apiserver 1.34 to 1.36, Kueue v0.19.2 and KAI-Scheduler v0.17.0.
 """

@@ -57,7 +57,7 @@ CPU_ASK = PodAsk(Mechanism.CPU, environment=dict.fromkeys(VISIBLE, "void"))
 
 
 PodChange = Callable[[V1Pod], V1Pod]
-"""One change of a server's pod: takes the manifest and returns the changed one. It may modify the manifest it is given,
+"""A function that makes one change to a server's pod and returns the changed manifest. It may modify its argument,
 whose containers are all of the type `V1Container`."""
 
 
@@ -183,7 +183,7 @@ def set_environment(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
 
 
 def add_affinity(pod: V1Pod, *, labels: Mapping[str, Collection[str]]) -> V1Pod:
-    """Require nodes with these labels. Without values, the label must be absent."""
+    """Require nodes that have each of these labels with one of its values, or without the label if there are none."""
     if not labels:
         return pod
     affinity = pod.spec.affinity = get_k8s_model(V1Affinity, pod.spec.affinity or {})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hub_extensions.spawner.pods.pod_spawner import PodSpawner
 
 LONGEST_SECONDS = 10.0
-"""Time limit for building the manifest, including the hooks. If it is exceeded, the requirements are not known."""
+"""Time limit for building the manifest, including the administrator's hooks."""
 
 
 async def pod_demands(spawner: PodSpawner, offer: OfferId) -> PodDemands | None:

@@ -30,7 +30,7 @@ POLL_SECONDS = 0.5  # time between looks at the pod
 GONE_SECONDS = 10.0
 """A pod that is missing for this long counts as gone. Before that, KubeSpawner may still create it in a second try."""
 MOST_DOUBTS = 3
-"""Number of retries before "forbidden" is believed, because an API server that just started forbids everything."""
+"""How often a launch retries after the answer "forbidden". An API server that has just started forbids everything."""
 OVERDUE = timedelta(seconds=60)
 """If a pod still exists this long after its deletion time, its node is assumed not to answer."""
 CHECK_SECONDS = 10.0  # time between questions to the service whether a node does not answer, for a pod without a node
@@ -114,7 +114,12 @@ class Launch:
                 pause = min(2 * pause, AGAIN_SECONDS[1])
 
     async def _one_pod(self) -> Any:
-        """Create one pod and wait until it runs. Returns its address. Raises PodOver or KubeSpawner's errors."""
+        """Create one pod, wait until it runs, and return the server's address.
+
+        Raises:
+            PodOver: the pod has ended.
+            Exception: an error of KubeSpawner or of the cluster, or an error of `_follow`.
+        """
         self.uid = ""
         token, launched = self.spawner.gpu_create_pod()
         try:

@@ -57,10 +57,10 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return self._gpu_service.titles
 
     async def gpu_start_watch(self) -> None:
-        """Start KubeSpawner's watch of pods and events and wait for the first list, even if this start is cancelled.
+        """Start KubeSpawner's watch of pods and events, and wait for its first list.
 
-        KubeSpawner 7.0 and 7.1 share the watch between all servers. If a start is cancelled during the first list, the
-        watch never becomes ready, and every later start and stop waits for it forever.
+        The caller shields this from a cancellation. KubeSpawner 7.0 and 7.1 share the watch between all servers, and if
+        a start is cancelled during the first list, every later start and stop waits for the watch forever.
         """
         try:
             await self._start_watching_pods()
@@ -70,7 +70,11 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
             self.log.debug("%s: the cluster is not read yet: %s", self._log_name, error)  # the launch handles it
 
     def gpu_create_pod(self) -> tuple[str, asyncio.Future[Any]]:
-        """Let KubeSpawner create the pod. Returns the token of this launch and the future of the server's address."""
+        """Let KubeSpawner create the pod.
+
+        Returns:
+            A token, by which the pod of this launch is recognised, and the future of the server's address.
+        """
         self._gpu_token = secrets.token_hex(8)
         launched: asyncio.Future[Any] = super(GpuSpawnerMixin, self).start()
         self._start_future = self._gpu_whole
@@ -153,7 +157,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return self._gpu_report_started(start, Started(start.attempt))
 
     def gpu_watch_has_ended(self) -> bool:
-        """Whether KubeSpawner has given up its watch, after 30 s of errors. It then keeps the last state forever."""
+        """Whether KubeSpawner has given up its watch, after 30 s of errors. Its view of the pods is then outdated."""
         return _has_ended(self.pod_reflector)
 
     def gpu_restart_watch(self) -> None:

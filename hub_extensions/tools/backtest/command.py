@@ -1,4 +1,4 @@
-"""Run ``jupyterhub-gpu forecast backtest``: replay the chosen pools and print or write the report."""
+"""Runs ``jupyterhub-gpu forecast backtest``: replays the logs on the chosen pools, and prints or writes the report."""
 
 from __future__ import annotations
 

@@ -52,5 +52,5 @@ def _end(session: LogSession, since: float) -> datetime | None:
 
 
 def _share(session: LogSession, slices: int) -> int:
-    """Return the share in thousandths, as the hub's offers have it."""
+    """Return how much of a GPU a session takes, in thousandths, as the shares of the hub's offers are counted."""
     return WHOLE if session.slices == slices else WHOLE * session.slices // slices

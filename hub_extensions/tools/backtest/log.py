@@ -93,7 +93,7 @@ def _read(file: Path) -> tuple[Log, ...]:
 
 
 def _log(file: Path, name: str, rows: Sequence[_Row], pools: Sequence[_Described], slices: int) -> Log:
-    """Return the sessions of one pool of an export, or all sessions if `name` is empty."""
+    """Return the log of one pool of an export; if `name` is empty, the log of all sessions in the file."""
     mine = [row.session for row in rows if not name or row.pool == name]
     if not mine and not name:
         raise BacktestRefused(f"{file}: there is no session in it.")
@@ -166,7 +166,7 @@ def _whole(where: str, row: dict[str, str], column: str) -> int:
 
 
 def _described(file: Path) -> tuple[tuple[_Described, ...], int]:
-    """Return the pools of a log, and the slices of each GPU."""
+    """Read the JSON file beside a CSV file. Return the pools, and the number of slices of each GPU."""
     beside = file.with_suffix(".json")
     try:
         read = json.loads(beside.read_text(encoding="utf-8"))

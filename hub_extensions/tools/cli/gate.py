@@ -1,4 +1,4 @@
-"""Commands that run the gate and change its keys."""
+"""Commands that run the gate, which decides who may use an app, and that change its signing key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``jupyterhub-gpu gate config``: writes a proxy's configuration for the apps of the catalogue."""
+"""``jupyterhub-gpu gate config``: writes the configuration with which a proxy asks the gate about requests to apps."""
 
 from __future__ import annotations
 

@@ -131,8 +131,9 @@ def helm() -> None:
 
 
 class _FilesInOrder(click.Command):
-    """Accepts files with and without ``-f``, because a shell expands ``-f *.yaml`` so. Keeps their order: later
-    files override earlier ones.
+    """A command that accepts files with and without ``-f``, in their order, because later files override earlier ones.
+
+    A shell expands ``-f *.yaml`` to one file after ``-f`` and others without.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

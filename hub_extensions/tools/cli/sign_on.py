@@ -1,4 +1,7 @@
-"""Commands about sign-on: the provider's account of each user, and the tables of sessions in the hub's database."""
+"""Commands about single sign-on, which work on the hub's database.
+
+They show and change which account at the identity provider a hub user belongs to, and drop the tables of sessions.
+"""
 
 from __future__ import annotations
 

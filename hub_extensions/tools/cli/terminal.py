@@ -1,4 +1,4 @@
-"""Output that all commands share, and their exit after an error."""
+"""Functions of all commands for output, and for the exit after an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def console() -> Console:
 
 
 def write(text: str) -> None:
-    """Write a text unchanged and flush it."""
+    """Write a text to the standard output, without rich's markup or wrapping, and flush it."""
     console().print(text, markup=False, soft_wrap=True)
     sys.stdout.flush()
 

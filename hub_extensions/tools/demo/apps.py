@@ -60,12 +60,11 @@ class DemoApps:
 
     @property
     def board_url(self) -> str:
-        """TensorBoard's address."""
         return f"http://{BOARD}.localhost:{self.port}/"
 
     @property
     def gate_file(self) -> Path:
-        """The gate's settings, which the hub writes at its start."""
+        """File with the gate's settings, which the hub writes when it starts."""
         return self.state_dir / "gate.json"
 
     @property
@@ -75,7 +74,6 @@ class DemoApps:
 
     @property
     def proxy(self) -> DemoProxy:
-        """The proxy in front of the apps."""
         kind, found = find_proxy(self.environment)
         return DemoProxy(kind, found, str(self.folder / "proxy"), str(self.gate_file), unprotected=BOARD)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from hub_extensions.adapters.linux.procfs import send_signal, start_time
 
 MARK = "JUPYTERHUB_GPU_DEMO"
-"""Every process of a demo carries its folder's path in this environment variable: that is how left-overs are found."""
+"""Environment variable of every process of a demo, with the path of the demo's folder. By it, left-overs are found."""
 
 LEFT_OVERS_STOP_SECONDS = 2.0
 PROGRAM_STOP_SECONDS = 3.0
@@ -25,7 +25,7 @@ PROGRAM_STOP_SECONDS = 3.0
 
 @contextmanager
 def program(words: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program while the block runs, in the folder of its log."""
+    """Run a program while the block runs. Its output goes to the file `log`, whose folder is its working folder."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             words,

@@ -141,8 +141,10 @@ def find_proxy(environment: Path) -> tuple[str, str]:
 
 @contextmanager
 def serving(proxy: DemoProxy, variables: Mapping[str, str], stop: threading.Event) -> Iterator[None]:
-    """Run the proxy while the block runs, and wait until it reaches the gate. Raises DemoRefused if it does not
-    start.
+    """Run the proxy while the block runs, and first wait until it reaches the gate.
+
+    Raises:
+        DemoRefused: the proxy did not start, or the gate does not answer.
     """
     folder = Path(proxy.folder)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -164,7 +166,11 @@ def serving(proxy: DemoProxy, variables: Mapping[str, str], stop: threading.Even
 
 
 def status_of(port: int, host: str, path: str) -> int | None:
-    """Return the HTTP status for a host name that is requested at the loopback address; None without an answer."""
+    """Send a request to a port of the loopback address and return the HTTP status; None without an answer.
+
+    Args:
+        host: the host name in the request, by which the proxy finds the app.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path, headers={"Host": host, "Accept": "text/html", "Sec-Fetch-Mode": "navigate"})

@@ -1,4 +1,4 @@
-"""The result of one check of ``doctor``."""
+"""The results of the checks of ``doctor``."""
 
 from __future__ import annotations
 

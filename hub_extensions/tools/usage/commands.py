@@ -27,13 +27,18 @@ T = TypeVar("T")
 
 
 def run_export(state_dir: Path, out: Path, kind: str | None, names: bool) -> None:
-    """Run ``usage export``."""
+    """Run ``usage export``.
+
+    Args:
+        kind: ``csv`` or ``json``; None to choose by the name of the file.
+        names: write the names of users; if False, write numbers instead.
+    """
     chosen = kind or ("json" if out.suffix == ".json" else "csv")
     _done(_with_store(state_dir, True, lambda archive: export(archive, out, chosen, names=names)))
 
 
 def run_samples(state_dir: Path, out: Path, since: str | None, until: str | None) -> None:
-    """Run ``usage samples``."""
+    """Run ``usage samples``. `since` and `until` are times in ISO form; None for no bound."""
     begin, end = _moment("--since", since), _moment("--until", until)
     _done(_with_store(state_dir, True, lambda archive: samples(archive, out, begin, end)))
 
@@ -41,7 +46,13 @@ def run_samples(state_dir: Path, out: Path, since: str | None, until: str | None
 def run_audit(
     state_dir: Path, out: Path, since: str | None, until: str | None, user: str | None, kinds: tuple[str, ...]
 ) -> None:
-    """Run ``audit``."""
+    """Run ``audit``.
+
+    Args:
+        since, until: times in ISO form; None for no bound.
+        user: write only entries about this user; None for all users.
+        kinds: write only entries of these kinds; empty for all.
+    """
     which = JournalFilter(_moment("--since", since), _moment("--until", until), user, kinds)
     _done(_with_store(state_dir, True, lambda archive: audit(archive, out, which)))
 
@@ -57,7 +68,7 @@ def run_import(
     processors: int | None,
     zone: str | None,
 ) -> None:
-    """Run ``usage import``."""
+    """Run ``usage import`` with the options as they were typed (see `How`); None for an option that was not given."""
     how = How(
         str(file),
         label or label_of(file),

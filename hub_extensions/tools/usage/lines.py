@@ -16,7 +16,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def digest_of(file: Path) -> str:
-    """Return the hash of the file's contents."""
+    """Return a hash of the file's contents, by which a file that was imported before is recognised."""
     found = hashlib.sha256()
     try:
         with file.open("rb") as opened:

@@ -41,7 +41,7 @@ class BadLine(BadFile):
         self._about = (file, line, text)
 
     def in_column(self, column: str) -> BadFile:
-        """Return the error with the name of the column."""
+        """Return the same error with the name of the column in which the readable part ends."""
         file, line, text = self._about
         return BadFile(file, line, column, text)
 
@@ -124,7 +124,7 @@ class Notes:
         self.left_out[why] = self.left_out.get(why, 0) + 1
 
     def seen(self, record: UsageRecord) -> None:
-        """Count what is unusual about a row that is imported."""
+        """Count a row that is imported if it is unusual: longer than its limit, or not in order of time."""
         if record.lifetime_seconds is not None and (record.held_seconds or 0) > record.lifetime_seconds:
             self.over_limit += 1
         if self.last is not None and record.began < self.last:
@@ -145,7 +145,7 @@ class ImportRow:
         return BadFile(self.how.file, self.line, column, text)
 
     def text(self, column: str) -> str:
-        """Return the text of a column."""
+        """Return the text in a column, which is checked like a name; "" if the file does not have the column."""
         return self.name(column, self.values.get(column, ""))
 
     def name(self, column: str, value: str, *, longest: int = LONGEST_NAME) -> str:

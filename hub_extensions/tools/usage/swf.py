@@ -40,7 +40,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
     """Yield the jobs that ran.
 
     Raises:
-        BadFile: a line does not have 18 numbers, or one is impossible.
+        BadFile: a line does not have 18 numbers, or one of them is impossible.
     """
     begins = how.begins
     for number, line in located(lines, lambda begin: column_at(COLUMNS, len(begin.split()) - 1)):
@@ -110,7 +110,7 @@ def _session(row: ImportRow, begins: datetime, notes: Notes) -> ImportedSession 
 
 
 def _size(row: ImportRow, processors: float) -> tuple[int, int]:
-    """Return the number of devices, and the share of each."""
+    """Convert a number of processors to a number of GPUs and the share of each, in thousandths."""
     of = row.how.processors_per_gpu
     if of is None:
         raise row.bad("processors", "how many of them stand for a GPU? Say it with --processors-per-gpu 7.")
