@@ -133,7 +133,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         """
         spawn = self._spawn_future
         if self._start_pending and spawn is not None:
-            with contextlib.suppress(web.HTTPError):  # `start` refuses it
+            with contextlib.suppress(web.HTTPError):  # `start` will raise the same refusal
                 record = self._gpu_accept(self._gpu_checked(self.user_options))
                 spawn.add_done_callback(functools.partial(self._gpu_not_begun, record))
         await super().run_auth_state_hook(auth_state)
@@ -408,7 +408,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         """
         if done.cancelled():
             if not self._gpu_ran:
-                self.server = None  # else the hub treats a cancelled start as a ready server until its stop is done
+                self.server = None  # otherwise the hub shows a cancelled start as a ready server until its stop is done
             self._gpu_in_background(self._gpu_confirm_left(start))
             return
         error = done.exception()

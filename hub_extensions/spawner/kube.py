@@ -133,7 +133,7 @@ class GpuKubeSpawner(PodSpawner):
             await super().load_user_options()
         except (ValueError, KeyError, StopIteration) as error:
             if not self.gpu_service_url:
-                raise  # without a service this is KubeSpawner
+                raise  # without a GPU service this spawner behaves as KubeSpawner
             gone = (explain("choice-gone"),)
             raise spawn_errors.refusal(gone, reason="bad-choice", log_message=f"{self._log_name}: {error!r}") from error
         if self._gpu_whole is not None and self.start_timeout != NO_LIMIT_SECONDS:
@@ -220,7 +220,7 @@ class GpuKubeSpawner(PodSpawner):
         try:
             address = await Launch(self, start, limit, max_wait, outside_after).run()
         except BaseException:
-            if self._gpu_token != before and not self._gpu_hub_ends():  # else the next hub deletes it
+            if self._gpu_token != before and not self._gpu_hub_ends():  # after a shutdown, the next hub deletes the pod
                 self._gpu_in_background(self.gpu_delete_leftover_pod(self._gpu_token, self.pod_name, self.namespace))
             raise
         self._gpu_up = True
@@ -342,7 +342,7 @@ class GpuKubeSpawner(PodSpawner):
 
     def _gpu_end_state(self) -> PodState:
         events = events_of(self.event_reflector, self._gpu_pod_uid, fresh=True)
-        # whose line the pod waited in, by its labels: a restarted hub knows only these
+        # the pod's labels show in whose line it waited; a restarted hub has no other source
         labels = ((self._gpu_last_pod or {}).get("metadata") or {}).get("labels") or {}
         queues = (("Kueue", KUEUE_QUEUE_LABEL), ("KAI", KAI_QUEUE_LABEL))
         queue = next((name for name, label in queues if label in labels), "")

@@ -169,7 +169,7 @@ def _offer(profile: str) -> OfferId:
     try:
         return OfferId(f"mig-{profile}" if profile else "gpu")
     except OfferIdError:
-        return OfferId("gpu")  # a profile of next year
+        return OfferId("gpu")  # a profile that this version does not know
 
 
 def as_table(found: ReplaySummary) -> Table:

@@ -102,7 +102,7 @@ class DemoProxy:
         """
         try:
             self._change(has_fault=has_fault)
-        except BaseException:  # also where it is stopped: the page does not offer to take back what failed
+        except BaseException:  # also after a signal, because the demo's page has no button to remove a failed fault
             if has_fault:
                 self._reload(has_fault=False)
             raise

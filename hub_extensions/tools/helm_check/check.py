@@ -226,7 +226,7 @@ def _by_configure(release: Release, config: Config, known: Sequence[Finding]) ->
         serious = "no server with a GPU starts" in text
         severity: Severity = "look at" if rule == "left-alone" and not serious else "problem"
         yield replace(_about(release, rule, text, FIXES[rule]), severity=severity)
-        if rule == "own-settings" and named != APPS:  # each app that is wrong has a sentence
+        if rule == "own-settings" and named != APPS:  # there is a sentence for each wrong app
             reported.add(named)
 
 

@@ -100,7 +100,7 @@ def parse_values(text: str, name: str) -> ValuesFile:
     except yaml.YAMLError as problem:
         text = f"{name} is not YAML: {str(problem).splitlines()[0]}."
         raise NotValues(name, None, text, "Correct the file.") from None
-    except (ValueError, LookupError, AttributeError):  # of a number or a tag that PyYAML trips over; it repeats them
+    except (ValueError, LookupError, AttributeError):  # PyYAML fails so on some numbers and tags, and repeats the value
         text = f"{name} is not YAML: one of its values cannot be read."
         raise NotValues(name, None, text, "Put texts into quotes, and take tags out (!!int and their like).") from None
     finally:

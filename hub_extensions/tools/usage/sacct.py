@@ -193,7 +193,7 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
         ran_seconds=held,
         source="sacct",
     )
-    return ImportedSession(row.line, record, key)  # by the id alone it was known to versions before
+    return ImportedSession(row.line, record, key)  # earlier versions used the id alone as the key
 
 
 def _end(state: str) -> str:

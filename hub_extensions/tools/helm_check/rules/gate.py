@@ -142,7 +142,7 @@ def _way_to_app(release: Release, name: str, app: Tree) -> Iterator[Finding]:
         targets = [each.get("targetPort") for each in spec.get("ports") or () if each.get("port") == place.port]
         port = next(
             (each for each in targets if isinstance(each, int)), place.port
-        )  # a name stands for the same number
+        )  # a named targetPort is assumed to be the same number
         if is_open(release, labels, namespace, port):
             text = f"Users' servers reach the app {name!r} without the gate: no policy keeps them from its pods."
             fix = "Apply one as helm-values/manifests/gate/app-policy.yaml is, and name it by --manifests."

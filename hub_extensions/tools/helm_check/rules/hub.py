@@ -27,7 +27,7 @@ from hub_extensions.tools.helm_check.model import (
 )
 
 CULLING = "hub.config.GpuCulling.enabled"
-SHORTEST_START = 60  # seconds; no image of a GPU server is pulled faster
+SHORTEST_START = 60  # seconds; pulling the image of a GPU server takes longer
 _OF_OUR_WIRING = ("services", "load_roles", "spawner_class", "template_paths", "tornado_settings")
 _CULLER = re.compile(r"idle[-_]?culler|cull[-_]?idle")
 

@@ -18,7 +18,7 @@ Tree = Mapping[str, Any]
 
 PORT = 8191
 HUB_ACCESS = "hub.jupyter.org/network-access-hub"
-API_PORTS = (443, 6443)  # the API server's Service, and where most clusters have it: networks judge by one or the other
+API_PORTS = (443, 6443)  # of the API server's Service and of its host; which one a policy applies to depends on the CNI
 SERVICE_PORTS = (443, 6443, 5432, 9090, 587, 465, 8081)  # that our policy opens for a service in a pod of its own
 CHART_NAME = "jupyterhub"
 INSIDE = re.compile(r"[^.]+|.+\.(svc|local|internal|lan|home|intranet)")  # a host name of the cluster or of its network

@@ -125,7 +125,7 @@ def _gpu_nodes(override: Mapping[str, Any]) -> Iterator[str]:
         for label, value in selector.items() if isinstance(selector, Mapping) else ():
             yield from _label(str(label), [value])
     todo: list[Any] = [override.get("node_affinity_required"), pod.get("affinity")]
-    for each in todo:  # it grows
+    for each in todo:  # the loop appends to the list
         if isinstance(each, list):
             todo += each
         elif isinstance(each, Mapping):
