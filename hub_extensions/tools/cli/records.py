@@ -75,7 +75,7 @@ def _store_does(what: Literal["backup", "restore", "check"], state_dir: Path, pa
 
 @click.group()
 def forecast() -> None:
-    """The wait forecast: how well it would have foretold what happened."""
+    """The wait forecast: how well it would have predicted past waits."""
 
 
 @forecast.command("backtest")
@@ -259,7 +259,7 @@ def cull_replay(
     prometheus_token: str,
     json_file: Path | None,
 ) -> None:
-    """Play the uses of the last days again, minute by minute: GPU-hours freed, who is warned, stopped, and hit."""
+    """Replay the uses of the last days, minute by minute: GPU-hours freed, who is warned, stopped, and hit."""
     from hub_extensions.tools.cull_replay import ReplayOptions, run_replay  # the database's library takes its time
 
     options = ReplayOptions(
