@@ -1,8 +1,12 @@
-"""Decide which servers hold a GPU without using it: evidence + policy + now -> keep | warn | stop, with a reason.
+"""Decide which servers are stopped because they hold a GPU without using it, or for too long.
 
-A GPU whose use is high or unknown is never stopped for idleness. A lifetime ends every server that has one, with the
-same warning. One round of the service for one server is: `observe` its sample, `decide`, `settle` the facts, then
-act on the decision. ``core/stops`` describes how a stop proceeds.
+A decision is keep, warn or stop, with a reason. It follows from the evidence about a server, the limits (the policy)
+and the time. A server whose GPU is busy, or of which that is not known, is never stopped for idleness. A lifetime ends
+every server that has one, after the same warning.
+
+One round of the service for one server: `observe` the last measurement of its GPU, `decide`, `settle` what is
+remembered about the server, then act on the decision. ``core/stops`` describes how a stop proceeds. The end of a server
+is the time at which it stops for one cause; a countdown is the display of that time to its user.
 """
 
 from hub_extensions.core.culling.activity import RoutesRenewed, last_used, remember_quiet, routes_renewed

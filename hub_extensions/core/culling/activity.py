@@ -1,8 +1,8 @@
-"""Since when nobody has used a server without a GPU, measured beside the hub's own `last_activity`. Pure.
+"""Since when nobody has used a server without a GPU, corrected for restarts of the proxy. Pure.
 
-A restarted proxy reports every server as active while it gets its routes, and the hub takes that as activity. So the
-service remembers since when a server is quiet, and recognises a restart of the proxy because all quiet servers become
-active at the same moment:
+The hub's `last_activity` is not enough: a restarted proxy reports every server as active while it gets its routes, and
+the hub takes that as activity. So the service remembers since when a server is quiet (not active). It recognises a
+restart of the proxy because all quiet servers become active at the same moment:
 
 | a server that was quiet                                      | counts as quiet since               |
 | ------------------------------------------------------------ | ----------------------------------- |
@@ -11,7 +11,7 @@ active at the same moment:
 | … and was not active again after `SETTLED`                   | then, as if it had not been active  |
 | became active later, or while others stayed quiet            | its last activity                   |
 
-Fewer than `WITNESSES` servers prove nothing; in doubt a user came back. Times are on the running clock.
+With fewer than `WITNESSES` quiet servers, activity always counts as a user's. Times are on the running clock.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ServerKey = tuple[str, str]
 QUIET = timedelta(minutes=10)  # a server without activity for this long is quiet
 WITNESSES = 3  # quiet servers that have to become active together to prove a restart of the proxy
 AT_ONCE = timedelta(seconds=5)
-"""The hub gives a proxy the routes of a few servers within this time, and …"""
+"""Time within which the hub gives a restarted proxy the routes of a few servers, without `A_ROUTE` for each of them."""
 A_ROUTE = timedelta(milliseconds=20)
-"""… each further route takes at most this long."""
+"""Longest time that each route takes in addition."""
 SETTLED = timedelta(minutes=15)
-"""A user who is at work is reported as active again within this time: the hub is informed every 5 minutes."""
+"""Time within which a user who is really at work is reported as active again; the hub is informed every 5 minutes."""
 SAME = timedelta(seconds=1)  # largest difference between the same moment read from two clocks
 
 
@@ -47,7 +47,8 @@ def routes_renewed(quiet: Mapping[ServerKey, datetime], activity: Mapping[Server
     """Return when the proxy was restarted; `None` if not all quiet servers became active at the same moment.
 
     Args:
-        quiet: since when each server is quiet. activity: the hub's present figures.
+        quiet: server -> since when it is quiet, as the service remembers.
+        activity: server -> the hub's present `last_activity`.
     """
     seen = [activity[server] for server, since in quiet.items() if server in activity]
     if len(seen) < WITNESSES or any(
@@ -61,7 +62,13 @@ def routes_renewed(quiet: Mapping[ServerKey, datetime], activity: Mapping[Server
 def last_used(
     activity: datetime, quiet_since: datetime | None, renewed: RoutesRenewed | None, now: datetime
 ) -> datetime:
-    """Return when a server was last used, from the hub's figure and from `quiet_since`: see the table above."""
+    """Return when a server was last used, by the table above.
+
+    Args:
+        activity: the hub's `last_activity`.
+        quiet_since: since when the service remembers the server as quiet; `None` if it does not.
+        renewed: when the proxy was last restarted; `None` if no restart was recognised.
+    """
     if quiet_since is None:
         return activity
     if activity <= quiet_since + SAME:
@@ -73,7 +80,12 @@ def last_used(
 def remember_quiet(
     facts: ServerFacts, activity: datetime | None, renewed: RoutesRenewed | None, now: datetime
 ) -> ServerFacts:
-    """Return the facts of a server without a GPU with `idle_since`, the time since which it is quiet."""
+    """Return the facts of a server without a GPU, with the time since which it is quiet as `idle_since`.
+
+    Args:
+        activity: the hub's `last_activity`; `None` if not known, which changes nothing.
+        renewed: when the proxy was last restarted; `None` if no restart was recognised.
+    """
     if activity is None:
         return facts
     if facts.idle_since is not None:
@@ -84,5 +96,5 @@ def remember_quiet(
 
 
 def _is_the_proxys(activity: datetime, quiet_since: datetime, renewed: RoutesRenewed | None) -> bool:
-    """Whether the server was quiet when the routes were renewed, and has not been active after that."""
+    """Whether the last activity of a server is only the restart of the proxy, and no user's."""
     return renewed is not None and quiet_since < renewed.first and activity <= renewed.last + SAME

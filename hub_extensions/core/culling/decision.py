@@ -1,4 +1,8 @@
-"""Decide whether a server is kept, warned or stopped: the earliest end wins, and no end comes before its warning."""
+"""Decide whether a server is kept, warned or stopped.
+
+Each cause (idle, not opened, lifetime, an order) has a time at which it ends the server. The earliest end counts, and
+no end comes before its user has been warned for long enough.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +30,20 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CullDecision:
-    """The action for one server, and the reason for it.
+    """What to do with one server now, and why.
 
     Attributes:
-        stops_at: when the server stops if nothing changes; `None` if no end is in sight. In a dry run see
-            `would`.
-        cause: `None` if the action is KEEP and no end is in sight.
+        stops_at: when the server stops if nothing changes; `None` if no countdown is shown. In a dry run see `would`.
+        cause: the cause of that end; `None` if no countdown is shown.
         reason: the sentence for the user ("Idle for 21 min."); `None` in a dry run.
-        stop: all causes in sight, also before a countdown is shown; `None` if no end is in sight, and in a dry run.
-        can_keep: a *keep* would move this end. It moves the lifetime only while the GPU works and the policy allows it.
-        in_vain: a *keep* would not help, only because another end comes soon after.
+        stop: all causes that will end the server, also before a countdown is shown; `None` if there is none, and in a
+            dry run.
+        can_keep: a press of *Keep* would postpone this end. It extends the lifetime only while the GPU computes and the
+            limits allow it.
+        in_vain: *Keep* could postpone this end, but another end comes soon after it.
         ends_at: the end of the lifetime; `None` without a lifetime, and in a dry run.
         warned: with WARN and STOP, since when the warning of this countdown is shown (now if the warning is new).
-        would: in a dry run the decision that would have been made if the warnings had been given; for the log.
+        would: in a dry run, the decision that would have been made if warnings were given; for the log.
         begins_before: with STOP, saving begins this long before `stops_at`; the server runs until then.
     """
 
@@ -56,12 +61,12 @@ class CullDecision:
 
     @property
     def latest(self) -> datetime | None:
-        """The end that the server's user cannot move; `None` if no such end is in sight."""
+        """The earliest end that the server's user cannot postpone; `None` if there is none."""
         return None if self.stop is None else self.stop.latest
 
     @property
     def begins_at(self) -> datetime | None:
-        """When the stop begins."""
+        """When the stop begins, with saving; `None` if no countdown is shown."""
         return None if self.stops_at is None else self.stops_at - self.begins_before
 
 
@@ -76,10 +81,11 @@ def decide(
     warned_for: Cause | None = None,
     promised: datetime | None = None,
 ) -> CullDecision:
-    """Decide about one server. The earliest end wins; no end comes before its warning was shown for `warn`.
+    """Decide about one server. The earliest end counts, but no end comes before its warning was shown for `warn`.
 
-    No end comes before the time that a countdown has shown, even if the limits have changed since or the countdown was
-    for another cause. An order comes at its time, and its stop begins earlier by the time that saving takes.
+    A countdown is a promise: no end comes before the time that a countdown has shown, even if the limits have changed
+    since, or if that countdown was for another cause. Only an order comes at its own time; its stop begins earlier by
+    the time that saving takes.
 
     Args:
         warned: since when a warning is shown (`ServerFacts.warned`); `None` if none is shown.
@@ -100,7 +106,7 @@ def decide(
 
 
 def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datetime | None:
-    """Return when the lifetime ends this server at the latest, after its warning and not before a promised time.
+    """Return when the lifetime ends this server at the latest: after its warning, and not before a time once shown.
 
     `None` if no lifetime is enforced.
     """
@@ -111,11 +117,12 @@ def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datet
 
 
 def settle(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
-    """Return the facts after a decision: the warning and its cause, and the ends that the user has been shown.
+    """Remember a decision in the server's facts: since when and for what the user is warned, and the ends that were
+    shown.
 
-    A countdown that goes away was a promise all the same: the next countdown is not shorter. An order that comes sooner
-    cancels no promise: if the order is withdrawn, the other causes come at the times that were shown. The facts of a
-    server whose stop has begun (`StopRecord.begun`) are not settled, so that the stop is carried out as decided.
+    A countdown that disappears was a promise all the same: the next one does not end sooner. An order that comes sooner
+    does not cancel a promise: if the order is withdrawn, the other causes end the server at the times that were shown.
+    Do not call it for a server whose stop has begun (`StopRecord.begun`), so that the stop is carried out as decided.
     """
     promised, cause, ends_at = facts.promised, facts.cause, facts.ends_at
     if decision.stops_at is not None:
@@ -162,7 +169,7 @@ def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCaus
 
 
 def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
-    """Return how long this GPU may be idle now, and the code of the reason for this limit."""
+    """Return how long this server's GPU may be idle now, and the code of the reason why this limit applies."""
     limit, code = policy.idle_by_offer.get(evidence.offer, policy.idle), "idle"
     held = policy.holds_memory
     if held is not None and held > limit and evidence.memory_held is not False:
@@ -175,7 +182,7 @@ def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
 
 
 def _is_untouched(evidence: Evidence, policy: CullPolicy) -> bool:
-    """Whether the GPU is known to be unused since the start: it has one idle window, which began with the server."""
+    """Whether it is known that nothing has used the GPU since the server's start: it has been idle without a break."""
     if evidence.used or evidence.adopted or evidence.memory_held is not False or evidence.idle_since is None:
         return False
     return evidence.idle_since <= evidence.started + max(policy.grace, START_OF_USE)
@@ -213,7 +220,7 @@ def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> StopCause | None:
 
 
 def _orphan_end(evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None) -> list[StopCause]:
-    """Return the end of an idle server whose user has no session; in doubt the server is not idle.
+    """Return the end of an idle server whose user has no session; nothing if it is not known whether it is idle.
 
     This end also counts in a dry run and under a rule that keeps servers, because its reason is the account, not the
     GPU.
@@ -242,7 +249,7 @@ def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCause
 def _due(
     end: StopCause, policy: CullPolicy, now: datetime, warned: datetime | None, warned_for: Cause | None
 ) -> StopCause:
-    """Return this end with the time since which its warning counts: it is shown for `warn` before the stop."""
+    """Return this end, no earlier than its warning has been shown for `warn`, with the time of that warning."""
     since = now
     if warned is not None and (warned_for in (None, end.cause) or end.at >= warned + policy.warn):
         since = min(warned, now)
@@ -290,9 +297,10 @@ def _judge(evidence: Evidence, policy: CullPolicy, now: datetime, causes: list[S
 
 
 def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) -> bool | None:
-    """Return whether a *keep* gives the time that it promises; `None` if it never moves this end.
+    """Return whether a press of *Keep* gives the user about the time that it promises.
 
-    It does not if an order stops the server before that time, or if another end leaves less than half of it.
+    It does not if an order stops the server before that time, or if another end leaves less than half of it. `None` if
+    *Keep* never postpones this end.
     """
     first, others = stop.first, stop.others
     if first.cause is Cause.LIFETIME and _can_extend(evidence, policy):
@@ -308,7 +316,7 @@ def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) ->
 
 
 def _can_extend(evidence: Evidence, policy: CullPolicy) -> bool:
-    """Whether the GPU is known to compute at this moment and the user has an extension left."""
+    """Whether *Keep* can extend the lifetime: the GPU is known to compute now, and the user has an extension left."""
     at_work = evidence.offer != CPU and evidence.use_known and evidence.idle_since is None
     return at_work and evidence.extensions < policy.max_lifetime_extensions
 

@@ -1,4 +1,8 @@
-"""The knowledge about one running server: at this moment (`Evidence`), and kept between decisions (`ServerFacts`)."""
+"""What is known about one running server: at this moment (`Evidence`), and remembered between decisions
+(`ServerFacts`).
+
+An idle window is the time without a break in which the use of the server's GPU is below the limit.
+"""
 
 from __future__ import annotations
 
@@ -12,43 +16,43 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.stops import Cause, StopCause
 
 LONG_RUN = timedelta(minutes=10)
-"""Work of at least this length is a run: its user may be away and want to read its results (`CullPolicy.after_run`)."""
+"""Shortest work after which `CullPolicy.after_run` applies, because the user may be away and want to read results."""
 PAUSE = timedelta(minutes=1)
-"""Work continues over a pause of at most this length: a GPU is idle for a moment between two epochs."""
+"""Longest pause that does not end a piece of work, because a GPU is idle for a moment between two epochs."""
 MISSED = 10  # one part in ten of an idle window may lack samples
 NO_CONTEXT = 48 * 2**20  # bytes; a program on the GPU has a CUDA context, which takes more
 EXPORTER_DELAY = timedelta(seconds=60)  # an exporter measures every 30 s, and Prometheus reads it as often
 A_CONTEXT = 256 * 2**20  # bytes; a program that has opened a GPU holds more, and the driver alone less
 SAME_CLOCK = timedelta(seconds=60)
-"""Clocks that differ by more are not compared with each other."""
+"""Largest difference between two clocks whose times are compared with each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence about one running server. Times are aware and on the service's running clock.
+    """Everything on which the decision about one running server is based. Times are on the service's running clock.
 
     Attributes:
         offer: the offer's id (``cpu`` for a CPU-only server).
         started: when the server was ready (or adopted).
-        adopted: the server ran before this product was installed: nothing counts before one full idle limit.
-        opened: when a browser first opened it; `None` if it was not opened yet, as far as `opened_known`.
+        adopted: the server ran before this product was installed, so it is not known what happened before.
+        opened: when a browser first opened the server; `None` if none has, or if that is not known (`opened_known`).
         opened_known: the server's extension reports, so an opening would be known.
-        used: the device was measured in use at some time since the start, so somebody works on it, opened or not.
+        used: the device was measured as busy at some time since the start, so somebody works with it, opened or not.
         idle_since: since when the device has been below the limit; `None` if it is busy or its use is not known.
         use_known: the use is known now; if not, nothing is stopped as idle. `idle_since` stays if only a few samples
             were missed.
         missed: how much of the time since `idle_since` has no samples.
-        kept_until: the last *keep* promised that the server is not stopped as idle or unopened before this time.
-        last_activity: the hub's figure (CPU only).
+        kept_until: time until which a press of *Keep* protects the server from being stopped as idle or unopened.
+        last_activity: when the hub last saw activity of the server; for servers without a GPU.
         busy_kernels, busy_terminals: from the server's report; `None` if they are not known (CPU only).
         memory_held: something holds memory of the device; `None` if that is not known.
         wanted: somebody waits for such a GPU.
         run_ended: when the last work of at least `LONG_RUN` ended.
         ends_at: the end of the lifetime that its user was shown or given; the lifetime does not end sooner.
         extensions: how often its user has extended the lifetime.
-        orders: orders to stop the server, whatever it does (`StopRecord.orders`).
+        orders: causes that somebody ordered, which stop the server whatever it does (`StopRecord.orders`).
         saves_for: how long before the time of an order the server begins to save.
-        no_session: its user has no session, and it is not known whether the account still exists.
+        no_session: its user has no sign-on session, so it is not known whether the account still exists.
         orphaned_at: from this time on an idle server stops because of `no_session`; `None` if it does not.
     """
 
@@ -78,21 +82,23 @@ class Evidence:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """The facts of one running server that the service keeps between decisions and over its own restarts.
+    """What the service remembers of one running server between decisions, and over its own restarts.
+
+    `Evidence` describes the attributes that it has too.
 
     Attributes:
-        started: when the server was ready; with user and server it names this run.
-        lease: `None` for a CPU-only server.
-        keeps: when *keep* was pressed for this run (in the last 24 hours).
-        warned: since when a warning is shown for the present countdown.
+        started: when the server was ready, which tells this run of the server from others.
+        lease: id of the server's right to its device; `None` for a server without a GPU.
+        keeps: when *Keep* was pressed for this run, in the last 24 hours.
+        warned: since when a warning is shown for the present countdown; `None` if none is shown.
         cause: the cause of the present or the last countdown; `None` if none has been shown.
         promised: the end that the countdown shows, or showed last; it is never made earlier.
-        busy_since: since when the GPU works, or when it last began to work. run_ended: as in `Evidence`.
-        unknown_since: since when samples of an idle window are missing. missed: time without samples before that.
-        ends_at, extensions: as in `Evidence`.
-        announced: the end that the user is warned of; `None` without a warning.
-        reached: the ways by which the warning has reached the user; empty if none is known.
-        unheard: the countdown has begun again because the first warning had reached nobody.
+        busy_since: when the GPU last began to be busy; `None` if it has not been busy yet.
+        unknown_since: since when measurements are missing in an idle window; `None` if they are not.
+        missed: how much of the idle window before that has no measurements.
+        announced: the end of which the user is warned; `None` without a warning.
+        reached: the ways by which the warning has reached the user: an open page, or names of channels.
+        unheard: the countdown has begun again, because the first warning had not reached the user.
     """
 
     user: str
@@ -121,12 +127,12 @@ class ServerFacts:
 
 
 def activity_counts(hub_clock_ahead: timedelta | None) -> bool:
-    """Whether the hub's `last_activity` can be used: the hub's clock has to be known to agree with ours."""
+    """Whether the hub's `last_activity` can be used, because the hub's clock is known to agree with the service's."""
     return hub_clock_ahead is not None and abs(hub_clock_ahead) <= SAME_CLOCK
 
 
 def is_forged(last_activity: datetime, now: datetime) -> bool:
-    """Whether a `last_activity` lies in the future. Any user's server can send one to the hub."""
+    """Whether a `last_activity` is in the future, as code in a user's server can report it to the hub."""
     return last_activity > now + SAME_CLOCK
 
 
@@ -145,7 +151,7 @@ def evidence_of(
     no_session: bool = False,
     orphaned_at: datetime | None = None,
 ) -> Evidence:
-    """Combine the facts of a server with the present measurements and orders (see `Evidence`)."""
+    """Combine what is remembered of a server with the present measurements and orders; `Evidence` describes them."""
     return Evidence(
         offer=facts.offer,
         started=facts.started,
@@ -173,7 +179,11 @@ def evidence_of(
 
 
 def observe(facts: ServerFacts, sample_percent: float | None, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """Fold one sample of the server's device into its facts. `None` or NaN is an unknown use, which is never idle."""
+    """Note one measurement of the server's device: it begins, continues or ends an idle window.
+
+    Args:
+        sample_percent: GPU use; `None` or NaN if it is not known, which never counts as idle.
+    """
     if sample_percent is None or not math.isfinite(sample_percent):
         return _missed(facts, policy, now)
     if sample_percent >= policy.idle_below_percent:
@@ -195,7 +205,7 @@ def _not_idle(facts: ServerFacts) -> ServerFacts:
 
 
 def _missed(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """An idle window survives a tenth of the limit without samples; after that its use is not known any more."""
+    """Note that a measurement is missing. After a tenth of the idle limit without any, the idle window ends."""
     if facts.idle_since is None:
         return _not_idle(facts)
     since = now if facts.unknown_since is None else min(facts.unknown_since, now)
@@ -205,7 +215,7 @@ def _missed(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFact
 
 
 def _window_goes_on(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """Join the idle time before and after a gap to one window if all gaps together are short enough."""
+    """Continue an idle window after a gap without measurements; begin a new one if all gaps are too long together."""
     if facts.idle_since is None or facts.unknown_since is None:
         return facts
     limit, gap = _limit(facts, policy), max(now - facts.unknown_since, timedelta(0))
@@ -227,11 +237,11 @@ def holds_memory(sample: DeviceSample) -> bool | None:
 
 
 def proves_idle(sample: DeviceSample, claimed: datetime | None) -> bool:
-    """Whether an exporter's figures prove that a server's report of work is wrong.
+    """Whether an exporter's figures prove that a server's own report of work on its GPU is wrong.
 
-    An exporter may show a use of 0 of a busy card (NVIDIA/dcgm-exporter#662), so that alone proves nothing. It does
-    beside its other figure, if the memory shows that no program is on the GPU, and if both were measured well after
-    the first report of work: work that has just begun is measured by then.
+    An exporter may report 0 for a busy card (NVIDIA/dcgm-exporter#662), so its figure of GPU use alone proves nothing.
+    It does if the GPU's memory shows too that no program is on it, and if both were measured well after the first
+    report of work, because work that has just begun is measured by then.
 
     Args:
         claimed: when a report first showed work while the exporter saw nothing; `None` if no report does.
@@ -247,11 +257,17 @@ def is_empty(sample: DeviceSample) -> bool:
 def decisive_use(
     measured: float | None, report: ServerReport | None, policy: CullPolicy, *, fresh: bool = False
 ) -> float | None:
-    """Return the use, in percent, on which a decision is based; `None` if it is not known.
+    """Return the GPU use, in percent, on which a decision is based; `None` if it is not known.
 
-    A user can forge a server's report, so no report counts while the measurement is `fresh`. Otherwise a report of high
-    use protects the server until its lifetime ends, as a loop of multiplications on the GPU would. A report of low use
-    counts only without a measurement, if the administrator trusts reports and no kernel or terminal is busy.
+    A user can forge the report of the server's extension, so no report counts while there is a `fresh` measurement.
+    Otherwise a report of high use protects the server until its lifetime ends, as a useless computation on the GPU
+    would. A report of low use counts only if there is no measurement, the administrator trusts reports, and no kernel
+    or terminal is busy.
+
+    Args:
+        measured: the last measurement; `None` if there is none.
+        report: the last report of the server's extension; `None` if there is none.
+        fresh: the measurement is recent and reliable.
     """
     reported = None if report is None else report.used_percent
     if report is None or reported is None or (fresh and measured is not None and math.isfinite(measured)):
@@ -268,5 +284,5 @@ def opened(facts: ServerFacts, now: datetime) -> ServerFacts:
 
 
 def reported(facts: ServerFacts, report: ServerReport, now: datetime) -> ServerFacts:
-    """Note a report of the server's extension: an opening will be reported from now on, or just was."""
+    """Note a report of the server's extension: whether the server was opened is known from now on."""
     return opened(facts, now) if report.opened else replace(facts, opened_known=True)

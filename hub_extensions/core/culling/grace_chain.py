@@ -1,7 +1,8 @@
-"""Check how long a pod has to end: KubeSpawner, the node, the hub and the alarm of a stop can each cut it short. Pure.
+"""Check the settings that limit how long a pod has to end. Pure.
 
-The drain comes before: when the hub is asked to stop the server, cells are interrupted, notebooks are saved, and the
-user's hook has ended. Code that a kernel runs at its end (`finally`, `atexit`) runs within the time checked here.
+These are settings of KubeSpawner, of the pods, of the hub, and the deadline after which a stop counts as failed. When
+the hub is asked to stop a server, cells are interrupted already, notebooks are saved, and the user's hook has ended.
+Code that a kernel runs at its end (`finally`, `atexit`) runs within the time checked here.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class GraceChain:
     Attributes:
         deletion: ``delete_grace_period``.
         eviction: ``terminationGracePeriodSeconds`` of the pods, which counts when a node is emptied.
-        slow_stop: ``slow_stop_timeout``, the longest time before the hub answers.
-        deadline: the time after which a stop has failed.
+        slow_stop: ``slow_stop_timeout``, the longest time before the hub answers a request to stop.
+        deadline: the time after which a stop counts as failed (``stop_deadline_minutes``).
     """
 
     deletion: float | None
@@ -33,7 +34,13 @@ class GraceChain:
 
 @dataclass(frozen=True, slots=True)
 class WeakLink:
-    """A member of `GraceChain` that is too short or too long; `breaks` if stops fail because of it."""
+    """A time in `GraceChain` that is too short or too long.
+
+    Attributes:
+        member: name of the setting.
+        text, fix: what is wrong, and what to set.
+        breaks: stops fail because of it.
+    """
 
     member: str
     text: str
@@ -42,7 +49,7 @@ class WeakLink:
 
 
 def weak_links(chain: GraceChain) -> Iterator[WeakLink]:
-    """Yield every member that is too short or too long."""
+    """Yield every time of the chain that is too short or too long."""
     deletion = KUBESPAWNERS_OWN if chain.deletion is None else chain.deletion
     if deletion < KERNELS_NEED:
         whose = "KubeSpawner's own " if chain.deletion is None else ""

@@ -1,4 +1,4 @@
-"""The effect of a press of *Keep*, and the reasons to refuse it."""
+"""The effect of a press of *Keep*, with which a user postpones the stop of the server, and the reasons to refuse it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from hub_extensions.core.stops import Cause, StopCause
 from hub_extensions.core.text.reasons import Reason, explain
 
 DAY = timedelta(hours=24)
-"""The time in which `CullPolicy.keeps_per_day` are counted, for all servers of a user together."""
+"""Time within which a user's presses of *Keep* are counted for `CullPolicy.keeps_per_day`, for all servers together."""
 
 
 def keep(
     evidence: Evidence, facts: ServerFacts, policy: CullPolicy, now: datetime, pressed: Sequence[datetime]
 ) -> ServerFacts | Reason:
-    """Move the end of a server that is idle, or not opened, by `policy.keep`, for one of its user's keeps.
+    """Apply a press of *Keep*.
 
-    A *keep* never makes an end earlier. If the lifetime ends a server at work, its end moves by
-    `policy.extend_lifetime`, if the policy allows it. A reason instead if the *keep* would move nothing, or little
-    because another end comes soon after: no countdown, a fixed end, a sign-out, an account in doubt, no keep left. The
-    caller checks that the stop can still be withdrawn (``core/stops``).
+    It postpones the end of a server that is idle or not opened by `policy.keep`. If the lifetime is about to end a
+    server whose GPU is busy, it extends the lifetime by `policy.extend_lifetime`, if the limits allow that. It never
+    makes an end earlier. The caller checks that the stop can still be withdrawn (``core/stops``).
 
     Args:
-        pressed: when the user has pressed *keep*, for any server.
+        pressed: when the user has pressed *Keep*, for any server.
+
+    Returns:
+        The server's changed facts, or the reason why *Keep* is refused: there is no countdown, the end cannot be
+        postponed, another end comes soon after, the user has no session, or has no press left.
     """
     if evidence.no_session:
         return explain("keep-no-session")
@@ -59,9 +62,11 @@ def keep(
 
 
 def keep_by_admin(facts: ServerFacts, orders: Iterable[StopCause], until: datetime) -> ServerFacts | Reason:
-    """Protect a server from idleness and lifetime until a time. The caller withdraws an administrator's order.
+    """Protect a server from the limits of idleness and lifetime until a time, because an administrator ordered that.
 
-    It uses up none of the user's keeps and makes no end earlier. A lost right stops the server all the same.
+    This does not count as a press of the user's *Keep*, and makes no end earlier. A server that is stopping because of
+    a sign-out, or because its user gave the GPU back, cannot be kept: the reason is returned then. The caller withdraws
+    administrators' orders to stop the server.
     """
     causes = {each.cause for each in orders}
     if Cause.GIVEN_BACK in causes:
@@ -73,18 +78,22 @@ def keep_by_admin(facts: ServerFacts, orders: Iterable[StopCause], until: dateti
 
 
 def undo(facts: ServerFacts, withdrawn: Iterable[StopCause]) -> ServerFacts:
-    """Return the facts without the times that withdrawn orders promised; other promises stay."""
+    """Return the server's facts after orders to stop it were withdrawn.
+
+    The user is not warned any more, and the times of these orders are forgotten. Times that countdowns for other causes
+    have shown still count.
+    """
     times = {each.at for each in withdrawn}
     return _not_warned(replace(facts, promised=None) if facts.promised in times else facts)
 
 
 def _not_warned(facts: ServerFacts) -> ServerFacts:
-    """Return the facts without the present warning; the next end gets a new one."""
+    """Return the server's facts without the present warning, so that the next end gets a new one."""
     return replace(facts, warned=None, cause=None, announced=None, unheard=False)
 
 
 def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> Reason | None:
-    """Return why *keep* does not move this end now; `None` if it does, or if it never can."""
+    """Return why *Keep* does not postpone this end now; `None` if it does, or if it never can."""
     if decision.in_vain:
         return explain("keep-in-vain")
     if decision.cause is not Cause.LIFETIME or decision.can_keep or policy.max_lifetime_extensions == 0:
@@ -96,7 +105,7 @@ def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision)
 
 
 def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> ServerFacts | Reason:
-    """Return the facts with the lifetime extended once more; a reason instead unless the GPU works."""
+    """Return the server's facts with an extended lifetime, or the reason why it is not extended (the GPU is idle)."""
     assert decision.stops_at is not None and decision.reason is not None
     if decision.can_keep:
         end = decision.stops_at + policy.extend_lifetime
@@ -106,12 +115,12 @@ def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) ->
 
 
 def keeps_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> int:
-    """Return how many *keeps* of the last 24 hours a user has left; `pressed` as in `keep`."""
+    """Return how often a user may still press *Keep* now; `pressed` has the times of earlier presses."""
     return max(0, policy.keeps_per_day - len(recent_keeps(now, pressed)))
 
 
 def recent_keeps(now: datetime, pressed: Sequence[datetime]) -> tuple[datetime, ...]:
-    """Return the presses that still count, as `pressed`."""
+    """Return the times of those presses of *Keep* that still count, because they are less than 24 hours ago."""
     return tuple(at for at in pressed if now - at < DAY)
 
 

@@ -1,4 +1,7 @@
-"""The end of a lease: by the present limits, as its user was shown, and as its server will really end."""
+"""When a lease (a server's right to its device) ends at the latest: by the limits, and as promised to its user.
+
+The wait forecast and its "at most ..." are computed from these times.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def limit_end(lease: Lease, longest: timedelta | None, start_allowance: timedelt
     """Return when the lifetime ends a lease at the latest; `None` if no end is enforced.
 
     Args:
-        longest: how long the server runs at most under any rule; `None` if no rule ends it for certain.
+        longest: how long the server may run at most under any rule; `None` if it may run without a limit.
         start_allowance: how long a start may take.
     """
     if longest is None:
@@ -25,10 +28,11 @@ def limit_end(lease: Lease, longest: timedelta | None, start_allowance: timedelt
 
 
 def shown_end(ends_at: datetime | None, facts: ServerFacts | None) -> datetime | None:
-    """Return the end that the present limits give, but not before the end that its user was shown.
+    """Return the end of a lease by the present limits, but not before an end that a countdown has shown to its user.
 
     Args:
-        facts: of the server under the lease; `None` if the server is not ready.
+        ends_at: the end by the present limits; `None` if there is none.
+        facts: facts about the lease's server; `None` if the server is not ready.
     """
     if ends_at is None or facts is None:
         return ends_at
@@ -38,7 +42,14 @@ def shown_end(ends_at: datetime | None, facts: ServerFacts | None) -> datetime |
 def enforced_end(
     ends_at: datetime | None, facts: ServerFacts, orders: tuple[StopCause, ...], policy: CullPolicy, now: datetime
 ) -> datetime | None:
-    """Return the real end of the server: not before a warning or a promised time, unless an order comes first."""
+    """Return when a server really ends at the latest; `None` if nothing enforces an end.
+
+    The lifetime does not end it before its warning, nor before a time that a countdown has shown. An order may end it
+    sooner.
+
+    Args:
+        ends_at: the end of its lease by the present limits; `None` if there is none.
+    """
     causes = [*orders]
     if ends_at is not None:
         known = max(ends_at, facts.ends_at or ends_at)

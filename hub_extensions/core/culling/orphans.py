@@ -1,6 +1,7 @@
-"""Find servers without a GPU that nobody will ever stop, because their hub was killed before it had noted them.
+"""Find processes of servers without a GPU that the hub does not know, because it was killed before it had noted them.
 
-In doubt a process is no orphan. A server with a GPU is found by its lease.
+Nobody would ever stop such a process. If it is not certain, a process counts as a known server's. A server with a GPU
+is found by its lease instead.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ ServerKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServerProcess:
-    """A process of our hub that listens at the address its server was given.
+    """A process of a server of this hub, which listens at the address that the server was given.
 
     Attributes:
-        started: with `pid` it identifies this process. ancestors: pids.
-        user, server: the names in its environment when it was started.
+        started: start time of the process, which identifies it together with `pid`.
+        ancestors: pids of its parent, of the parent's parent, and so on.
+        user, server: the names in the environment with which it was started.
     """
 
     pid: int
@@ -29,7 +31,7 @@ class ServerProcess:
 
 @dataclass(frozen=True, slots=True)
 class ListedServer:
-    """A server in the hub's list; `pid` is `None` if the hub does not report it."""
+    """A server in the hub's list; `pid` is `None` if the hub does not report its process."""
 
     user: str
     server: str
@@ -43,8 +45,9 @@ def unknown_to_the_hub(
     """Return the processes that do not belong to any server of the hub's list.
 
     Args:
-        found: all processes of servers on the machine. listed: the hub's servers in every state.
-        busy: servers that were reported lately or stand in line, and may be starting.
+        found: all processes of servers on the machine.
+        listed: the hub's servers in every state.
+        busy: servers that the hub reported lately, or that wait in line, so that they may be starting.
     """
     listed = tuple(listed)
     if any(each.ready and each.pid is None for each in listed):
@@ -57,5 +60,5 @@ def unknown_to_the_hub(
 
 
 def _answers(listed: ListedServer, theirs: Iterable[ServerProcess]) -> bool:
-    """Whether one of these processes is certainly this server."""
+    """Whether one of these processes certainly belongs to this server."""
     return listed.ready and any(listed.pid in (each.pid, *each.ancestors) for each in theirs)

@@ -1,4 +1,4 @@
-"""The administrator's limits: the settings, their check, and their sentence for users."""
+"""The administrator's limits of culling: the settings, their check, and the sentence about them for users."""
 
 from __future__ import annotations
 
@@ -161,10 +161,10 @@ class CullPolicy:
 
 
 class PolicyError(ValueError):
-    """A limit that cannot be followed.
+    """A limit that makes no sense, or contradicts another one.
 
     Attributes:
-        field: the field of `CullPolicy`.
+        field: name of the field of `CullPolicy`.
         text: what is wrong and what would be right.
     """
 
@@ -175,7 +175,7 @@ class PolicyError(ValueError):
 
 
 def longest_use(policy: CullPolicy) -> timedelta | None:
-    """Return how long a GPU server runs at most, with all extensions; `None` if no lifetime is enforced."""
+    """Return how long a server with a GPU may run at most, with all extensions; `None` if no lifetime is enforced."""
     if not policy.enabled or policy.never or policy.lifetime is None:
         return None
     return policy.lifetime + policy.extend_lifetime * policy.max_lifetime_extensions
@@ -209,13 +209,13 @@ def culling_rule(*policies: CullPolicy) -> Reason | None:
 
 
 def culling_sentence(*policies: CullPolicy) -> str:
-    """Return the same for the spawn form, in English; empty in a dry run."""
+    """Return the sentence of `culling_rule` in English, for the spawn form; "" if nothing stops, as in a dry run."""
     rule = culling_rule(*policies)
     return "" if rule is None else rule.message
 
 
 def check_policy(policy: CullPolicy) -> None:
-    """Refuse limits that cannot be followed.
+    """Check that the limits make sense and do not contradict each other.
 
     Raises:
         PolicyError: the first field that is wrong.
@@ -253,7 +253,7 @@ def check_policy(policy: CullPolicy) -> None:
 
 
 def _check_limits(policy: CullPolicy) -> None:
-    """Refuse limits that are shorter than the warning, which could never take effect at their own time."""
+    """Check that no limit is shorter than the warning, because it could never take effect at its own time."""
     limits = {
         "idle": policy.idle,
         **{f"idle_by_offer[{offer!r}]": limit for offer, limit in policy.idle_by_offer.items()},

@@ -1,7 +1,7 @@
-"""Replay a finished use under other limits: when it would have been warned and stopped, and for which cause. Pure.
+"""Replay finished uses under other limits: when a server would have been warned and stopped, and for which cause. Pure.
 
-The replay uses the service's own functions minute by minute over the measured use, with the rules of a policy file. It
-knows no *Keep*: a use that was kept is stopped in the replay.
+A use is one server's time with a GPU. The replay calls the service's own functions for each minute in which the GPU was
+measured, with the rules of a policy file. It does not know presses of *Keep*, so it stops a server that was kept.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ from hub_extensions.core.stops import Cause
 
 MINUTE = timedelta(minutes=1)
 CAME_BACK = timedelta(minutes=10)
-"""Work within this time after a stop shows that the stop hit a user at work."""
+"""Time after a stop. If the GPU was busy within it, the stop would have hit a user at work."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUse:
-    """A use of a GPU that is over.
+    """A finished use: one server's time with a GPU, with its measurements.
 
     Attributes:
-        ready, ended: when its server was, aware. share: of a device, in thousandths. adopted: it ran before.
-        used: minute (its begin) -> the highest use that was measured in it, percent; what is not there is not known.
-        groups: of its user; `None` if they are not known. memory: minute -> bytes that were held.
+        share: thousandths of a device.
+        ready, ended: when the server was ready, and when it ended (aware).
+        adopted: the server ran before this product was installed.
+        used: beginning of a minute -> highest GPU use in percent in that minute; a missing minute was not measured.
+        pool: the devices of one kind that its device belongs to.
+        groups: groups of the user; `None` if they are not known.
+        memory: beginning of a minute -> bytes of GPU memory in use.
     """
 
     user: str
@@ -49,12 +53,16 @@ class MeasuredUse:
 
 @dataclass(frozen=True, slots=True)
 class PlayedUse:
-    """The outcome of one replayed use.
+    """What would have happened to the server of one use.
 
     Attributes:
-        warnings: countdowns that began. stopped: `None` if the use would have run to its own end.
-        came_back: its GPU was at work within 10 minutes after the stop. freed: device time that others would have had.
-        rule: of the policy file, by which it was stopped. undecided: its groups decide, and are not known.
+        warnings: number of countdowns that would have begun.
+        stopped: when it would have been stopped; `None` if it would have run to its own end.
+        cause: why it would have been stopped; `None` if it would not have been.
+        came_back: the GPU was busy within 10 minutes after that stop, so the stop would have hit a user at work.
+        freed: device time that others could have used after the stop.
+        rule: name of the rule of the policy file that would have stopped it; "" for the limits of ``c.GpuCulling``.
+        undecided: which rule applies depends on the user's groups, and these are not known.
     """
 
     use: MeasuredUse
@@ -68,10 +76,10 @@ class PlayedUse:
 
 
 class PastWaits:
-    """When somebody waited for a device of a pool."""
+    """When somebody was waiting for a device, in the past, for each pool (all devices of one kind)."""
 
     def __init__(self, waits: Iterable[tuple[str, datetime, datetime]] = ()) -> None:
-        """`waits`: pool, since, until."""
+        """Take the waits as (pool, since, until)."""
         self._begins: dict[str, list[datetime]] = {}
         self._ends: dict[str, list[datetime]] = {}
         for pool, since, until in sorted(waits, key=lambda wait: wait[1]):
@@ -83,7 +91,7 @@ class PastWaits:
                 ends.append(until)
 
     def any_at(self, pool: str, at: datetime) -> bool:
-        """Whether somebody waited then."""
+        """Whether somebody was waiting for a device of this pool at this time."""
         place = bisect_right(self._begins.get(pool, ()), at) - 1
         return place >= 0 and at < self._ends[pool][place]
 
@@ -94,7 +102,15 @@ NOBODY_WAITED = PastWaits()
 def play(
     use: MeasuredUse, base: CullPolicy, rules: Sequence[CullRule] = (), waits: PastWaits = NOBODY_WAITED
 ) -> PlayedUse:
-    """One use under these limits. Whether a page was opened is not in the records: work on the GPU counts as that."""
+    """Return what would have happened to the server of one use under these limits.
+
+    The records do not show when a user opened the server, so it counts as opened as soon as its GPU is busy.
+
+    Args:
+        base: the limits of ``c.GpuCulling``.
+        rules: the rules of a policy file.
+        waits: when somebody was waiting, for limits that depend on it.
+    """
     base, server = replace(base, enabled=True), RuledServer(use.user, use.groups, use.offer, use.pool)
     facts = ServerFacts(use.user, use.server, use.offer, use.ready, adopted=use.adopted)
     now, worked, warnings, undecided = use.ready, False, 0, False
@@ -124,11 +140,18 @@ def play(
 
 @dataclass(frozen=True, slots=True)
 class ReplaySummary:
-    """Over all uses. `held`, `freed`: device time. Counts are of uses, but for `warnings`.
+    """The outcomes of all replayed uses, counted.
 
     Attributes:
-        by_rule: (rule, cause) -> uses that it stopped; the rule "" is c.GpuCulling. undecided: uses whose user's
-            groups decide and are not known, so that nothing stopped them.
+        uses, people: number of uses, and of their users.
+        unmeasured: number of uses whose GPU was never measured.
+        held: device time of all uses.
+        freed: cause -> device time that others could have used after stops for it.
+        people_warned, warnings: number of users who would have been warned, and of warnings.
+        stopped: cause -> number of uses that it would have stopped.
+        came_back: the uses whose stop would have hit a user at work.
+        by_rule: (rule, cause) -> number of uses that it would have stopped; the rule "" is ``c.GpuCulling``.
+        undecided: number of uses for which the rule depends on groups that are not known, so that nothing stopped them.
     """
 
     uses: int
@@ -145,7 +168,10 @@ class ReplaySummary:
 
 
 def summarized(played: Iterable[PlayedUse]) -> ReplaySummary:
-    """Sum up the outcomes. Of the single uses only those whose user came back are kept, without their samples."""
+    """Count the outcomes. Of the single uses, only those are kept whose stop would have hit a user at work.
+
+    Their measurements are dropped, to save memory.
+    """
     uses = warnings = unmeasured = undecided = 0
     held = timedelta(0)
     people, warned = set[str](), set[str]()

@@ -1,7 +1,8 @@
-"""Rules of the policy file, which give one server its limits. Only the first rule that fits counts. Pure.
+"""Rules of the policy file: other limits for some servers, by user, group, offer or time. Pure.
 
-If no rule fits, the limits of ``c.GpuCulling`` count. A rule with windows fits only within them, by the local time of
-their zone: a window that a clock change skips does not exist on that day, and one that it repeats exists twice.
+The first rule that fits a server gives it its limits; if none fits, the limits of ``c.GpuCulling`` apply. A rule with
+windows (times of the day) fits only within them, by the local time of their zone: a window that a clock change skips
+does not exist on that day, and a window that it repeats exists twice.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ LIMITS = tuple(name for name in settings_in(CullPolicy) if name not in OF_THE_SE
 DAY_MINUTES = 24 * 60
 ALL_DAYS = frozenset(range(7))
 GROUPS_NOT_KNOWN = "groups not known yet"
-"""In place of a rule's name while it is not known whether a rule by group fits; nothing is stopped until then."""
+"""Stands in place of a rule's name while the user's groups are not known, so that it is not known which rule fits. The
+server is not stopped until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,9 @@ class RuleWindow:
     """A time of the day on some days of the week.
 
     Attributes:
-        days: 0 is Monday. begins, ends: minutes of the day on the wall's clock; `ends` is not in it.
-        first, last: first and last date on which the window counts, as of a term; `None` without such a limit.
+        begins, ends: minutes since midnight by the local time of `zone`; the minute `ends` does not belong to it.
+        days: days of the week, 0 is Monday.
+        first, last: first and last date on which the window exists, as those of a term; `None` without such a limit.
     """
 
     begins: int = 0
@@ -52,7 +55,7 @@ class RuleWindow:
     last: date | None = None
 
     def holds(self, now: datetime) -> bool:
-        """Whether it is now (aware)."""
+        """Whether a time (aware) is within the window."""
         local = now.astimezone(self.zone)
         day, minute = local.date(), local.hour * 60 + local.minute
         in_term = (self.first is None or self.first <= day) and (self.last is None or day <= self.last)
@@ -61,11 +64,14 @@ class RuleWindow:
 
 @dataclass(frozen=True, slots=True)
 class CullRule:
-    """Other limits for some servers. An empty condition fits everybody.
+    """A rule: other limits for some servers.
 
     Attributes:
-        windows: the rule fits within one of them; it always fits if empty. never: the servers are not stopped.
-        limits: field of `CullPolicy` -> its value here. lines: field of the file -> its line, for sentences about it.
+        groups, users, offers, pools: a server has to match all of these conditions; an empty one matches every server.
+        windows: the rule fits only within one of these times; always if there are none.
+        never: servers of the rule are not stopped.
+        limits: field of `CullPolicy` -> its value in this rule.
+        lines: field of the rule in the file -> number of its line, for messages about it.
     """
 
     name: str
@@ -81,7 +87,7 @@ class CullRule:
 
 @dataclass(frozen=True, slots=True)
 class RuledServer:
-    """The properties of a server that rules ask about; `groups` is `None` while they are not known."""
+    """What the conditions of rules are compared with. `groups` are those of the user; `None` if they are not known."""
 
     user: str
     groups: frozenset[str] | None
@@ -91,7 +97,7 @@ class RuledServer:
 
 @dataclass(frozen=True, slots=True)
 class RuleProblem:
-    """Something about a rule that is wrong, or surely not meant: where it is written, and what would be right."""
+    """Something in a rule that is wrong, or probably not intended: where it is in the file, and what would be right."""
 
     line: int
     field: str
@@ -107,7 +113,10 @@ def policy_for(
     """Return the limits of one server now, and the name of the rule that sets them ("" without one).
 
     Args:
-        now: by the wall clock, aware.
+        server: the server.
+        rules: the rules of the policy file, in their order.
+        base: the limits of ``c.GpuCulling``.
+        now: wall-clock time, aware.
     """
     for rule in rules:
         fits = _fits(rule, server)
@@ -120,7 +129,10 @@ def policy_for(
 
 
 def longest_for(server: RuledServer, rules: Sequence[CullRule], base: CullPolicy) -> timedelta | None:
-    """Return how long a server runs at most under any rule that can fit it; `None` if no rule ends it for certain."""
+    """Return how long a server may run at most, whichever of the rules that can fit it applies at the time.
+
+    `None` if it may run without a limit under one of them, or if its user's groups are not known.
+    """
     found = []
     for rule in rules:
         fits = _fits(rule, server)
@@ -141,12 +153,12 @@ def longest_of_all(rules: Sequence[CullRule], base: CullPolicy) -> timedelta | N
 
 
 def merged(rule: CullRule, base: CullPolicy, offer: str) -> CullPolicy:
-    """The limits of a server that the rule fits."""
+    """Return the limits of a server with this offer under a rule: those of the rule, else those of ``c.GpuCulling``."""
     return replace(_of_offer(base, offer), never=rule.never, **rule.limits)
 
 
 def check_rules(rules: Sequence[CullRule], base: CullPolicy) -> Iterator[RuleProblem]:
-    """Yield limits that cannot be followed together with the others, including those of ``c.GpuCulling``."""
+    """Yield the limits of rules that contradict other limits of the rule, or those of ``c.GpuCulling``."""
     for rule in rules:
         for offer in sorted(rule.offers) or ["", *base.idle_by_offer]:
             try:
@@ -159,10 +171,10 @@ def check_rules(rules: Sequence[CullRule], base: CullPolicy) -> Iterator[RulePro
 def doubts(
     rules: Sequence[CullRule], groups: Collection[str] | None, offers: Collection[str], pools: Collection[str]
 ) -> Iterator[RuleProblem]:
-    """Yield what is accepted and surely not meant: a name that does not exist, a rule that is never reached.
+    """Yield what is valid but probably not intended: a name that does not exist, or a rule after one that always fits.
 
     Args:
-        groups, offers, pools: the known names; names of a kind are not checked if none of it is known.
+        groups, offers, pools: the existing names. If none of a kind is known, names of that kind are not checked.
     """
     for place, rule in enumerate(rules):
         for kind, named, known in (
@@ -180,7 +192,10 @@ def doubts(
 
 
 def _fits(rule: CullRule, server: RuledServer) -> bool | None:
-    """Whether a rule is about a server, at any time; `None` if that depends on groups that are not known."""
+    """Whether a server meets the conditions of a rule, apart from its windows.
+
+    `None` if that depends on the user's groups, and these are not known.
+    """
     for named, own in ((rule.users, server.user), (rule.offers, server.offer), (rule.pools, server.pool)):
         if named and own not in named:
             return False
@@ -201,7 +216,7 @@ def _covers(before: CullRule, rule: CullRule) -> bool:
 
 
 def _of_offer(base: CullPolicy, offer: str) -> CullPolicy:
-    """The limits of ``c.GpuCulling`` for one offer."""
+    """Return the limits of ``c.GpuCulling`` for one offer, with its own idle limit if it has one."""
     if not base.idle_by_offer:
         return base
     return replace(base, idle=base.idle_by_offer.get(offer, base.idle), idle_by_offer={})
@@ -213,7 +228,7 @@ def _longest(found: Sequence[timedelta | None]) -> timedelta | None:
 
 
 def _of_limits(rule: CullRule, problem: PolicyError) -> RuleProblem:
-    """Name the limit that this rule sets if two limits do not fit each other."""
+    """Return the problem with the line of the rule that caused it, if a limit of the rule contradicts another limit."""
     name = problem.field.partition("[")[0]
     written = name if name in rule.limits else next((each for each in ("warn", "idle") if each in rule.limits), name)
     text = problem.text if written == name else f"with it {name} cannot be followed: {problem.text}"

@@ -1,4 +1,7 @@
-"""The signs of a server's use that its user is shown: busy, idle or unknown, with source and age. Pure."""
+"""The signs that a server is in use, as its user sees them: GPU, kernels, terminals, activity. Pure.
+
+A sign is busy, idle or unknown, and has a source and a time.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,19 @@ from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
 
 LATELY = timedelta(minutes=1)
-"""Activity within this time counts as present."""
+"""Time after the last activity of a server without a GPU for which it is shown as busy."""
 
 
 def gpu_signs(
     sample: DeviceSample | None, report: ServerReport | None, policy: CullPolicy, *, used: float | None
 ) -> tuple[UseSign, ...]:
-    """Return the signs of a server with a GPU. `used` is the use on which decisions are based."""
+    """Return the signs of a server with a GPU.
+
+    Args:
+        sample: the last measurement of its GPU; `None` if there is none.
+        report: the last report of its extension; `None` if there is none.
+        used: the GPU use on which decisions are based (`decisive_use`); `None` if it is not known.
+    """
     percent = None if sample is None else sample.used_percent
     source = "none" if sample is None or percent is None else sample.source
     own = None if report is None else report.used_percent

@@ -1,4 +1,4 @@
-"""Whether the use of an offer's GPUs can be measured, from which source, and what to do if it cannot. Pure."""
+"""Whether it can be measured how busy an offer's GPUs are, from which source, and what to do if it cannot. Pure."""
 
 from __future__ import annotations
 
@@ -39,14 +39,18 @@ TEXTS: Mapping[str, str] = {
     "not-told": "Its card tells its use to DCGM alone: set c.GpuService.prometheus_url.",
     "not-read": "It is being read.",
 }
-"""Reason -> text about an offer for an administrator. For a server whose use is not known see `WHY`."""
+"""Code of the state of an offer's measurements -> text for an administrator. `core.gpu.dcgm.WHY` has the codes for
+single servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseFigure:
-    """One server's figure: its source (``none`` if it is not known), its age, and why it is not known.
+    """Where the last measurement of one server's GPU came from.
 
-    `why` is a key of `core.gpu.dcgm.WHY` or of `TEXTS`, or "".
+    Attributes:
+        source: a key of `WHO`; ``none`` if there is no measurement.
+        age: age of the measurement; `None` if there is none.
+        why: why there is none, a key of `core.gpu.dcgm.WHY` or of `TEXTS`; "" if there is one.
     """
 
     source: str
@@ -56,7 +60,12 @@ class LeaseFigure:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The expected source of measurements before a server has such a GPU, and why there would not be one."""
+    """Where measurements of an offer's GPUs would come from, while no server has such a GPU.
+
+    Attributes:
+        source: a key of `WHO`; ``none`` if there would be none.
+        why: why there would be none, a key of `TEXTS`; "" if there would be some.
+    """
 
     source: str
     why: str = ""
@@ -72,11 +81,15 @@ def outlook_of_pool(
     answers: bool,
     by_claim: bool = False,
 ) -> Outlook:
-    """Return the expected source for a cluster's pool.
+    """Return where measurements of a cluster's pool (all devices of one kind) would come from.
 
     Args:
-        nodes: the pool's nodes, of `every` node of the cluster. kinds: what exporters measure there.
-        by_claim: its devices are given by claims (DRA), so a MIG instance does not exist before a server claims it.
+        nodes: names of the nodes with such devices.
+        every: names of all nodes of the cluster.
+        kinds: the devices that exporters measure now; `None` if Prometheus has not answered yet.
+        asked: a Prometheus is configured.
+        answers: Prometheus answered the last query.
+        by_claim: the devices are given by claims (DRA), so a MIG instance does not exist before a server claims it.
     """
     if not asked:
         return Outlook("none", "no-prometheus")
@@ -91,9 +104,12 @@ def outlook_of_pool(
 def source_of(
     offer: OfferId, figures: Sequence[LeaseFigure], outlook: Outlook, *, shared: bool, since: datetime
 ) -> OfferEvidence:
-    """Return the source of an offer's measurements, from the figures of its servers or else from the outlook.
+    """Return where the measurements of an offer's GPUs come from, as administrators see it.
 
     Args:
+        figures: the last measurement of each server with this offer.
+        outlook: where measurements would come from; used if no server has the offer.
+        shared: several servers may use the same device.
         since: when this state began.
     """
     known = [each for each in figures if each.source != "none"]
@@ -106,7 +122,7 @@ def source_of(
 
 
 def text_of(reason: str) -> str:
-    """Return the sentence for a key of `TEXTS` or `WHY`."""
+    """Return the sentence for a key of `TEXTS` or `core.gpu.dcgm.WHY`."""
     return TEXTS.get(reason) or WHY[reason][:1].upper() + WHY[reason][1:] + "."
 
 

@@ -1,7 +1,8 @@
 """The two warnings before a stop, and the second countdown if neither warning reached the user. Pure.
 
-An end is announced once: to open pages, and by the administrator's channels to users without an open page. The facts
-keep which ways have reached the user. If none has, the countdown begins again once, but not beyond the lifetime.
+The end of a server (the time at which it stops) is announced once: on open pages, and by the administrator's channels
+(e-mail, webhook) to users without an open page. It is remembered which of these have reached the user. If none has, the
+countdown begins again once, but does not go beyond the lifetime.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.stops import ORDERED, SAME_END
 
 PAGE = "page"
-"""In `ServerFacts.reached`, an open page that has shown the warning. Other ways have the names of their channels."""
+"""Entry of `ServerFacts.reached` for an open page that has shown the warning. Other entries are names of channels."""
 LAST_PART = 10
-"""The last warning comes when a tenth of the first warning's time is left."""
+"""The last warning comes when one part in this many of the warning time is left."""
 
 
 def last_warning(stops_at: datetime, policy: CullPolicy) -> datetime:
@@ -26,12 +27,12 @@ def last_warning(stops_at: datetime, policy: CullPolicy) -> datetime:
 
 
 def is_announced(facts: ServerFacts, stops_at: datetime | None) -> bool:
-    """Whether this end is the one that was announced last."""
+    """Whether this end is the one that was announced last, give or take `SAME_END`."""
     return facts.announced is not None and stops_at is not None and abs(stops_at - facts.announced) < SAME_END
 
 
 def announced(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
-    """Return the facts with the end that the user is warned of now. A new end has reached nobody yet."""
+    """Note the end of which the user is warned now. If it is a new one, no warning of it has reached the user yet."""
     if decision.warned is None:
         return replace(facts, announced=None, reached=(), unheard=False) if facts.announced is not None else facts
     if decision.stops_at is None or is_announced(facts, decision.stops_at):
@@ -40,16 +41,17 @@ def announced(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
 
 
 def reached(facts: ServerFacts, way: str) -> ServerFacts:
-    """Note a way by which the announced end has reached the user."""
+    """Note that the warning has reached the user by an open page (`PAGE`) or a channel."""
     if facts.announced is None or way in facts.reached:
         return facts
     return replace(facts, reached=(*facts.reached, way))
 
 
 def begun_again(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, now: datetime) -> ServerFacts | None:
-    """Return the facts with a countdown that begins again because the warnings reached nobody; `None` if it does not.
+    """Return the server's facts with a new countdown, because no warning of a stop that is due has reached the user.
 
-    Ends that were ordered do not wait. Do not call it for a server whose stop has begun.
+    `None` if the server is not given a second countdown: it had one already, a warning has reached the user, or
+    somebody ordered the stop. Do not call it for a server whose stop has begun.
     """
     due = decision.action is Action.STOP and decision.cause not in ORDERED
     if not due or facts.reached or facts.unheard:

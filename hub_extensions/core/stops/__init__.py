@@ -1,8 +1,8 @@
-"""The end of one server, its causes, and the course of its stop. Pure.
+"""When and why one server stops, and how its stop proceeds. Pure.
 
-`Stop` is the end that follows from a set of causes: every view of a server's end reads it (panel, *Your GPU*, the
-administrators' pages, audit, forecast, API). `StopRecord` is an end that is announced, and the course of the stop after
-that. ``core/culling`` finds the causes,
+The end of a server is the time at which it stops. `Stop` is the end that follows from all causes; every view of it
+reads this value (panel, *Your GPU*, the administrators' pages, audit, forecast, API). `StopRecord` is an end of which
+the user is warned, and the course of the stop after that. ``core/culling`` finds the causes,
 ``hub_service/engine/stops`` carries a stop out.
 """
 

@@ -1,7 +1,8 @@
-"""The causes of one server's stop, with orderer and withdrawal, and the end that follows from them.
+"""The causes for which one server stops: who wants it, what withdraws it, and the end that follows from all of them.
 
-Some causes are *ordered*: by an administrator, by the hub after a sign-out, by the server's user, by the line. They
-stand until they are withdrawn, one of each kind. The other causes are found again from the evidence at each decision.
+Some causes are *ordered*: by an administrator, by the hub after a sign-out, by the server's user, or by the line (users
+who wait for a GPU). An order is valid until it is withdrawn, and there is at most one of each kind. The other causes
+(limits of idleness and lifetime) are found again from the evidence at each decision.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hub_extensions.core.text.reasons import SENTENCES, Reason, explain
 
 
 class Cause(Enum):
-    """Cause of a stop; also the metric's `reason`."""
+    """Why a server stops; also the label `reason` of the metric."""
 
     IDLE = "idle"
     LIFETIME = "lifetime"
@@ -27,22 +28,22 @@ class Cause(Enum):
     ADMIN = "admin"
     """An administrator has ordered the stop."""
     RECLAIMED = "reclaimed"
-    """The line takes a borrowed GPU back. No rule orders it yet."""
+    """Users who wait take back a GPU that the server has only borrowed. Nothing orders this yet."""
 
 
 class Withdrawal(Enum):
-    """The actions that withdraw a cause."""
+    """What withdraws a cause, so that the server does not stop for it."""
 
     KEEP = "keep"
     """The server's user presses *Keep*."""
     UNDO = "undo"
     """An administrator withdraws an administrator's order."""
     LINE = "line"
-    """The line does not need the GPU any more."""
+    """The users who wait do not need the GPU any more."""
 
 
 class Orderer(Enum):
-    """The side that wants a server to stop."""
+    """Who wants a server to stop."""
 
     RULES = "rules"
     """The limits of culling."""
@@ -51,17 +52,18 @@ class Orderer(Enum):
     HUB = "hub"
     """The user was signed out, or may not use the hub any more."""
     LINE = "line"
-    """Those who wait for a GPU that is theirs."""
+    """Users who wait for a GPU that is guaranteed to them."""
 
 
 ORDERED = frozenset({Cause.SIGNED_OUT, Cause.GIVEN_BACK, Cause.ADMIN, Cause.RECLAIMED})
-"""Ordered ends, which do not wait until a warning has reached the user."""
+"""Causes that somebody ordered. They end a server at their time, even if no warning has reached its user."""
 FIXED = frozenset({Cause.LIFETIME, *ORDERED})
-"""Ends that the server's user cannot withdraw: the server ends by then at the latest."""
+"""Causes that the server's user cannot withdraw, so that the server ends at their time at the latest."""
 INTERRUPTED = frozenset(each.value for each in FIXED)
-"""The causes for which a server interrupts its kernels; for another one a cell that begins late keeps the server."""
+"""Causes for which the kernels of a server are interrupted when its stop begins. For others, a cell that starts until
+the last moment keeps the server."""
 GIVEN_BACK, GIVEN_BACK_FOR_CPU = "given-back", "given-back-for-cpu"
-"""Codes of the user's own order: the server stops, or comes back without a GPU."""
+"""Codes of the reasons if the user gives the GPU back: the server stops, or comes back without a GPU."""
 WHY: Mapping[str, str] = {
     "sign-out": "signed-out",
     "by-owner": "signed-out",
@@ -71,7 +73,7 @@ WHY: Mapping[str, str] = {
     "deleted": "sign-in-ended",
     "not-allowed": "account-not-allowed",
 }
-"""The hub's code of a cause -> the code of the reason that the server's user reads."""
+"""The hub's code of why a session ended -> the code of the reason that the server's user reads."""
 UNKNOWN_WHY = "access-ended"
 _ORDERED_BY: Mapping[Cause, Orderer] = {
     Cause.SIGNED_OUT: Orderer.HUB,
@@ -89,12 +91,14 @@ _WITHDRAWN_BY: Mapping[Cause, Withdrawal] = {
 
 @dataclass(frozen=True, slots=True)
 class StopCause:
-    """One cause, with its own time.
+    """One cause for which a server stops, with its time.
 
     Attributes:
-        at: when it stops the server, after its warning. shown: its countdown is shown already.
-        code, params: of the reason that the server's user reads. warned: since when its warning counts.
-        stands: it was ordered, so it stands until it is withdrawn.
+        at: when it stops the server, after its warning.
+        shown: a countdown for it is shown to the user.
+        code, params: code and parameters of the reason that the server's user reads.
+        warned: since when the user is warned of it; `None` if not yet.
+        stands: somebody ordered it, so it is valid until it is withdrawn.
     """
 
     cause: Cause
@@ -107,26 +111,27 @@ class StopCause:
 
     @property
     def reason(self) -> Reason:
-        """The reason for the user; a general one if a later version wrote the cause."""
+        """The reason for the user; a general one if its code is not known, because a later version stored it."""
         return explain(self.code, **self.params) if self.code in SENTENCES else explain("was-to-end")
 
     @property
     def ordered_by(self) -> Orderer:
-        """The side that wants the stop."""
+        """Who wants the stop."""
         return _ORDERED_BY.get(self.cause, Orderer.RULES)
 
     @property
     def withdrawn_by(self) -> Withdrawal | None:
-        """The action that withdraws the cause; `None` for a fixed end. An extension moves a lifetime instead."""
+        """What withdraws the cause; `None` if nothing does. A lifetime is not withdrawn but may be extended."""
         return _WITHDRAWN_BY.get(self.cause)
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The end of one server.
+    """When one server stops, and why.
 
     Attributes:
-        first: the cause that counts. others: the causes that stand beside it, the earliest first.
+        first: the cause that stops the server, with its time.
+        others: the causes that would stop it later, the earliest first.
     """
 
     first: StopCause
@@ -134,7 +139,7 @@ class Stop:
 
     @property
     def causes(self) -> tuple[StopCause, ...]:
-        """All causes, the one that counts first."""
+        """All causes, first the one that stops the server."""
         return (self.first, *self.others)
 
     @property
@@ -144,39 +149,51 @@ class Stop:
 
     @property
     def latest(self) -> datetime | None:
-        """The end that the server's user cannot move; `None` if no cause is fixed."""
+        """The earliest end that the server's user cannot postpone; `None` if there is none."""
         return latest_end(self.causes)
 
     def seen(self, now: datetime, warn: timedelta) -> tuple[StopCause, ...]:
-        """Return the other causes to show: ordered, in a countdown already, or within a warning's time."""
+        """Return those of the other causes that the user is shown too.
+
+        They are ordered, already in a countdown, or due within the warning time `warn`.
+        """
         return tuple(each for each in self.others if each.cause in ORDERED or each.shown or each.at - now <= warn)
 
     def after_keep(self, until: datetime) -> datetime:
-        """Return the end if *Keep* postponed the causes that it withdraws until this time."""
+        """Return when the server would stop if *Keep* postponed the causes that it can withdraw to `until`."""
         return min(max(each.at, until) if each.withdrawn_by is Withdrawal.KEEP else each.at for each in self.causes)
 
 
 def by_admin(at: datetime, words: str) -> StopCause:
-    """Return an administrator's order. `words` are the administrator's own; may be empty."""
+    """Return an administrator's order to stop a server. `words` is the administrator's text for the user, or ""."""
     code, params = ("stopped-by-admin-why", {"why": words}) if words else ("stopped-by-admin", {})
     return StopCause(Cause.ADMIN, at, True, code, params, stands=True)
 
 
 def by_hub(at: datetime, cause: str) -> StopCause:
-    """Return the hub's order after a sign-out or a lost right. `cause` is the hub's code of it."""
+    """Return the hub's order to stop a server, because its user signed out or may not sign in any more.
+
+    Args:
+        cause: the hub's code of why the session ended.
+    """
     return StopCause(Cause.SIGNED_OUT, at, True, WHY.get(cause, UNKNOWN_WHY), stands=True)
 
 
 def reclaim(at: datetime, warn: timedelta, now: datetime) -> StopCause:
-    """Return the line's order to take a borrowed GPU back, after its own warning of `warn` at the earliest."""
+    """Return the order to take back a borrowed GPU for users who wait, at the earliest after a warning of `warn`."""
     return StopCause(Cause.RECLAIMED, max(at, now + warn), True, "reclaimed", stands=True)
 
 
 def give_back(orders: Iterable[StopCause], now: datetime, *, on_gpu: bool, cpu: bool) -> StopCause | Reason:
-    """Return the order of a user who gives the GPU back now. With `cpu` the server comes back without one.
+    """Return the order of a user who gives the server's GPU back now.
 
-    A reason instead if the server holds no GPU, or if another order stops it anyway. The caller checks whether its stop
-    has begun already (`StopRecord.begun`).
+    It is refused with a reason if the server holds no GPU, or if another order stops it anyway. The caller checks
+    whether its stop has begun already (`StopRecord.begun`).
+
+    Args:
+        orders: the orders to stop the server so far.
+        on_gpu: the server holds a GPU.
+        cpu: the server comes back without a GPU.
     """
     if not on_gpu:
         return explain("give-back-no-gpu")
@@ -186,11 +203,12 @@ def give_back(orders: Iterable[StopCause], now: datetime, *, on_gpu: bool, cpu: 
 
 
 def added(causes: tuple[StopCause, ...], new: StopCause) -> tuple[StopCause, ...]:
-    """Return these causes with a new order; the same tuple if it changes nothing.
+    """Return these causes with a new order; the same tuple if the order changes nothing.
 
-    The first order of a kind stands, because its countdown was shown, unless the new one comes sooner: a right that is
-    lost after a sign-out, or an administrator who wants the stop earlier. The same sign-out, repeated after an outage,
-    moves nothing. An administrator's order for a later time than another order is ignored.
+    If there is an order of this kind already, it remains, because its countdown was shown. Only an order for an earlier
+    time replaces it: a right that is lost after a sign-out, or an administrator who wants an earlier stop. A report of
+    the same sign-out, repeated after an outage, changes nothing. An administrator's order for a later time than that of
+    another order is ignored.
     """
     first = next((each for each in causes if each.stands and each.cause is new.cause), None)
     if first is None:
@@ -203,21 +221,21 @@ def added(causes: tuple[StopCause, ...], new: StopCause) -> tuple[StopCause, ...
 
 
 def without(causes: tuple[StopCause, ...], by: Withdrawal) -> tuple[StopCause, ...]:
-    """Return these causes without the orders that this action withdraws; the same tuple if it contains none of them."""
+    """Return these causes without the orders that `by` withdraws; the same tuple if there are none of these."""
     left = tuple(each for each in causes if not (each.stands and each.withdrawn_by is by))
     return causes if len(left) == len(causes) else left
 
 
 def earliest(orders: Iterable[StopCause]) -> StopCause | None:
-    """Return the order that comes first; `None` without an order."""
+    """Return the order with the earliest time; `None` if there are no orders."""
     return min(orders, key=lambda each: each.at, default=None)
 
 
 def stop_of(causes: Iterable[StopCause], now: datetime, use_known: bool = True) -> Stop | None:
-    """Return the end that follows from these causes; `None` without a cause.
+    """Return when and why a server with these causes stops; `None` if there is no cause.
 
-    The earliest cause counts; of two at the same time, the one that *Keep* does not move. An idle end that is due while
-    the use is unknown does not delay another end that is due.
+    The earliest cause stops it; of two at the same time, idleness comes last. If it is not known now how busy the GPU
+    is, nothing is stopped as idle, and a cause that is due comes before idleness.
     """
     found = sorted(causes, key=lambda each: (each.at, each.cause is Cause.IDLE))
     if not found:
@@ -228,5 +246,5 @@ def stop_of(causes: Iterable[StopCause], now: datetime, use_known: bool = True) 
 
 
 def latest_end(causes: Iterable[StopCause]) -> datetime | None:
-    """Return the earliest end that the server's user cannot move; `None` if no cause is fixed."""
+    """Return the earliest time of a cause that the server's user cannot withdraw; `None` if there is none."""
     return min((each.at for each in causes if each.cause in FIXED), default=None)

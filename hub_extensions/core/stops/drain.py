@@ -1,6 +1,7 @@
-"""The drain of a server whose stop has begun: the time for its cells, open notebooks, and its user's own hook.
+"""The drain of a server whose stop has begun: time to interrupt cells, to save notebooks, and to run the user's hook.
 
-A stop by order begins earlier by that time, so that the hub is asked to stop the server when the order says.
+After it, the hub is asked to stop the server. A stop that somebody ordered for a certain time begins earlier by the
+time that the drain takes.
 """
 
 from __future__ import annotations
@@ -11,37 +12,42 @@ from datetime import datetime, timedelta
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 
 HEARD = timedelta(seconds=13)
-"""A server without a countdown asks every 10 s, so it may learn this late that its stop has begun."""
+"""Longest time until a server learns that its stop has begun, because without a countdown it asks only every 10 s."""
 SAVING = timedelta(seconds=10)  # for JupyterLab to save open notebooks; it usually needs a second
 OTHER_PAGES = timedelta(seconds=3)
-"""A server can be open in several pages, and "saved" is the report of one page: the others get this long after it."""
+"""Time that other pages of a server get to save after the first page has reported that it has saved."""
 
 AFTER_HOOK = timedelta(seconds=5)  # a sample this long after the end of a hook shows a use without the hook
 READ = timedelta(seconds=10)  # a device is read every 2 s; one without a sample for this long is not waited for
 BY_THE_CARD = ("nvml", "gpm", "simulated")
-"""Sources whose samples are of the present moment; DCGM's samples are older."""
+"""Sources whose measurements are of the present moment; those of DCGM are older."""
 
 
 @dataclass(frozen=True, slots=True)
 class PagesHeard:
-    """When the service learned, since a stop began, that open pages were asked to save, and that one had saved."""
+    """What the service has learned about open pages since a stop began.
+
+    Attributes:
+        asked: when it learned that they were asked to save; `None` if it has not.
+        saved: when it learned that one of them has saved; `None` if it has not.
+    """
 
     asked: datetime | None = None
     saved: datetime | None = None
 
     def after(self, report: ServerReport, now: datetime) -> PagesHeard:
-        """Return the times after a report of the server."""
+        """Return the same after one more report of the server."""
         asked, saved = (now if report.asked else None), (now if report.saved else None)
         return PagesHeard(self.asked or asked, self.saved or saved)
 
 
 @dataclass(frozen=True, slots=True)
 class DrainSeen:
-    """The reports of a server since its drain began.
+    """What a server has reported since its drain began.
 
     Attributes:
-        at_work: a cell or a program in a terminal ran, so a use of the GPU may be other work than the user's hook.
-        hook_ended: when the user's hook had ended, by the wall clock; `None` before, and without a hook.
+        at_work: a cell or a program in a terminal ran, so it is not only the user's hook that may have used the GPU.
+        hook_ended: wall-clock time at which the user's hook had ended; `None` before that, and without a hook.
     """
 
     pages: PagesHeard = PagesHeard()
@@ -49,7 +55,7 @@ class DrainSeen:
     hook_ended: datetime | None = None
 
     def after(self, report: ServerReport, at: datetime, wall: datetime) -> DrainSeen:
-        """Return what is known after a report, at this time of the running clock and of the wall clock."""
+        """Return the same after one more report, which came at these times of the running and the wall clock."""
         ended = report.hook_ran and report.draining is False
         return DrainSeen(
             self.pages.after(report, at),
@@ -62,8 +68,9 @@ def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
     """Return how long before the time of an order its stop begins.
 
     Args:
-        report: the extension's last report; `None` if the server does not run the extension, so nothing can be saved.
-        drain: as in `may_stop_now`.
+        report: the last report of the server's extension; `None` if the server does not have it, so nothing can be
+            saved.
+        drain: how long the drain may take at most (`CullPolicy.drain`).
     """
     if report is None:
         return timedelta(0)
@@ -77,11 +84,13 @@ def may_stop_now(
     drain: timedelta,
     pages: PagesHeard,
 ) -> bool:
-    """Whether the stop that `began` then may be carried out now.
+    """Whether the drain of a server is over, so that the hub may be asked now to stop it.
 
     Args:
-        report: the extension's last report, and when it came; `None` as in `begins_before`.
+        report: the last report of the server's extension, and when it came; `None` if the server does not have it.
+        began: when the stop began.
         drain: how long the drain may take at most (`CullPolicy.drain`).
+        pages: what is known about open pages since then.
     """
     if report is None:
         return True
@@ -100,10 +109,10 @@ def may_stop_now(
 
 
 def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -> bool:
-    """Whether a use of the GPU, seen after a stop `began`, may be another one than that of its user's own hook.
+    """Whether a busy GPU after a stop `began` may mean that the user is at work, so that the stop is cancelled.
 
-    A hook that saves from the GPU uses it and does not cancel its own stop. A cell or a program in a terminal does.
-    Without a report the use may be work.
+    The user's hook may use the GPU to save from it, which does not mean work. A cell or a program in a terminal does.
+    Without a report since the stop began, it may be work.
     """
     if report is None or report[1] < began:
         return True
@@ -112,14 +121,20 @@ def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -
 
 
 def is_after_hook(sample: DeviceSample | None, hook_ended: datetime | None) -> bool:
-    """Whether a sample is of a time well after the hook's end, so that the use it shows is work."""
+    """Whether a measurement was made well after the user's hook had ended, so that a busy GPU means work."""
     return (
         _of_the_moment(sample) and hook_ended is not None and sample is not None and sample.at > hook_ended + AFTER_HOOK
     )
 
 
 def awaits_sample(sample: DeviceSample | None, hook_ended: datetime | None, now: datetime) -> bool:
-    """Whether a stop waits for a sample of a time after the hook. Both times are by the wall clock."""
+    """Whether a stop has to wait for a measurement that was made after the user's hook had ended.
+
+    Args:
+        sample: the last measurement.
+        hook_ended: wall-clock time at which the hook had ended; `None` if it has not, or there is none.
+        now: wall-clock time.
+    """
     if hook_ended is None or not _of_the_moment(sample) or is_after_hook(sample, hook_ended):
         return False
     return timedelta(0) <= now - hook_ended <= AFTER_HOOK + READ

@@ -1,4 +1,4 @@
-"""The course of one server's stop. Every change of a `StopRecord` is an event of this table.
+"""The course of one server's stop. Every change of its `StopRecord` is an event of this table.
 
 Its causes:
 
@@ -57,33 +57,33 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 class StopState(Enum):
-    """State of a server's stop."""
+    """The state of one server's stop; the module's docstring describes the states."""
 
     RUNNING = "running"
     ANNOUNCED = "announced"
-    """Its countdown is in the warning time, or somebody ordered its stop."""
+    """The user is warned of the stop, or somebody ordered it."""
     DRAINING = "draining"
     ASKED = "asked"
-    """The hub is asked to stop it, or may have been."""
+    """The hub was asked to stop the server, or may have been."""
     WAITING = "waiting"
     ENDING = "ending"
-    """The hub has stopped it; nothing proves yet that its lease is over."""
+    """The hub has stopped the server; it is not proved yet that its device is free."""
     RETURNING = "returning"
     RETURNED = "returned"
     GONE = "gone"
 
 
 class StopEvent(Enum):
-    """Event in the course of a stop."""
+    """An event in the course of a stop."""
 
     WARNED = "warned"
-    """Other causes are announced, or the same ones with other times."""
+    """The causes of which the user is warned have changed, or their times have."""
     WITHDRAWN = "withdrawn"
-    """A person took the last due cause back: *Keep*, *Undo*, or an administrator who keeps the server."""
+    """A person withdrew the last cause that is due: by *Keep* or *Undo*, or an administrator keeps the server."""
     CALMED = "calmed"
     """No cause is due any more."""
     CLEARED = "cleared"
-    """No cause is in sight any more, or the user need not be warned of any yet."""
+    """No cause will stop the server any more, or none so soon that the user has to be warned."""
     BEGUN = "begun"
     INTERRUPTED = "interrupted"
     """The server receives the request to interrupt its kernels."""
@@ -146,19 +146,20 @@ STOPS: Mapping[tuple[StopState, StopEvent], StopState] = {
 NO_RECORD = frozenset({_RUNNING, StopState.GONE})
 """States without a `StopRecord`."""
 SAME_END = timedelta(seconds=60)
-"""An end that moves by less counts as the same end, as in ``labextension/src/end.ts``."""
+"""If an end moves by less than this, it counts as the same end, as in ``labextension/src/end.ts``."""
 StopKey = tuple[str, str, str]
 """User, server and lease: one run of a server. The lease is "" for a run without a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRecord:
-    """The stop of one run of a server, from its announcement on. It is stored at every step.
+    """The stop of one run of a server, from the first warning until nothing of it is left. It is stored at every step.
 
     Attributes:
-        run: when the server was ready (`ServerFacts.started`); `None` if the service did not begin the stop.
-        causes: the causes as they were announced, the one that counts first; empty if the service did not begin the
-            stop. From the drain on they are those for which the server is stopped.
+        run: when the server was ready (`ServerFacts.started`), which tells this run from others; `None` if the service
+            did not begin the stop.
+        causes: the causes of which the user is warned, first the one that stops the server; empty if the service did
+            not begin the stop. Once the drain has begun, they are those for which the server is stopped.
         grounds: the evidence when the hub was asked, for the audit.
         began: when the present try began; `None` while no try is under way.
         interrupted: when the server first received the request to interrupt its kernels; `None` before.
@@ -188,12 +189,12 @@ class StopRecord:
 
     @property
     def key(self) -> StopKey:
-        """The key among all records."""
+        """The key under which the record is stored."""
         return self.user, self.server, self.lease
 
     @property
     def cause(self) -> Cause | None:
-        """The cause that counts; `None` if it is not known."""
+        """The cause that stops the server; `None` if it is not known."""
         return self.causes[0].cause if self.causes else None
 
     @property
@@ -208,12 +209,12 @@ class StopRecord:
 
     @property
     def begun(self) -> bool:
-        """Whether the server is being stopped: if it is gone now, this stop was the reason."""
+        """Whether the server is being stopped, so that this stop is the reason if the server is gone now."""
         return self.state in (_DRAINING, _ASKED)
 
 
 def with_earlier(record: StopRecord, earlier: Mapping[StopKey, StopRecord]) -> StopRecord:
-    """Return a record with the orders that an earlier version kept apart from it."""
+    """Return a record with the orders that an earlier version of this product stored apart from it."""
     apart = earlier.get(record.key)
     if apart is None or apart.run != record.run:
         return record
@@ -226,7 +227,7 @@ def refuse_withdrawal(record: StopRecord | None) -> Reason | None:
     """Return why a cause cannot be withdrawn any more; `None` if it can.
 
     Args:
-        record: of the run; `None` if no end of it is announced.
+        record: the record of the server's stop; `None` if its user is not warned of any.
     """
     if record is None or ((record.state, StopEvent.WITHDRAWN) in STOPS and record.interrupted is None):
         return None
@@ -234,22 +235,23 @@ def refuse_withdrawal(record: StopRecord | None) -> Reason | None:
 
 
 def running(key: StopKey, run: datetime) -> StopRecord:
-    """Return the record of a server of which no end is announced. It is not stored."""
+    """Return the record of a server whose user is not warned of a stop. It is not stored."""
     return StopRecord(*key, state=_RUNNING, run=run)
 
 
 def order(record: StopRecord, new: StopCause, now: datetime) -> StopRecord:
-    """Add an order to the causes; the same record if it changes nothing (`added`)."""
+    """Add an order to the causes; return the same record if the order changes nothing (`added`)."""
     after = added(record.causes, replace(new, warned=now))
     stop = stop_of(after, now)
     return record if after is record.causes or stop is None else _warned(record, stop.causes)
 
 
 def announce(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord:
-    """Note the causes in sight; the same record if these ends were announced already.
+    """Note the causes of which the user is warned now; return the same record if nothing has changed.
 
     Args:
-        causes: not empty, the one that counts first. A cause that was announced before keeps its `warned`.
+        causes: at least one cause, first the one that stops the server. If the user was warned of a cause before, the
+            time of that warning stays.
     """
     if _same_ends(record.causes, causes):
         return record
@@ -259,15 +261,15 @@ def announce(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord:
 
 
 def calm(record: StopRecord) -> StopRecord:
-    """No cause is due any more: the next end has no pause, and its stop can be withdrawn."""
+    """Note that no cause is due any more. The next stop begins without a pause and can be withdrawn."""
     return _as_announced(record, StopEvent.CALMED)
 
 
 def withdraw(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord | None:
-    """Note that a person took the last due cause back; `None` if no other cause is announced.
+    """Note that a person withdrew the last cause that is due. Returns `None` if no cause is left.
 
     Args:
-        causes: that are still announced, the one that counts first.
+        causes: the causes of which the user is still warned, first the one that stops the server.
     """
     after = _as_announced(record, StopEvent.WITHDRAWN)
     if causes:
@@ -277,7 +279,7 @@ def withdraw(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord | 
 
 
 def clear(record: StopRecord) -> None:
-    """The server is running again, and no record is left."""
+    """Check that a stop may end because no cause is left. The caller deletes the record."""
     _moved(record, StopEvent.CLEARED)
 
 
@@ -285,14 +287,15 @@ def begin(record: StopRecord, causes: tuple[StopCause, ...], now: datetime) -> S
     """Begin to drain a server, for the first time or again.
 
     Args:
-        causes: the one that counts first; empty after a restart, if the evidence is not known yet.
+        causes: the causes of the stop, first the one that stops the server; empty if they are not known yet, as after a
+            restart of the service. Then those of the record stay.
     """
     causes = tuple(map(_written, causes)) or record.causes
     return replace(_moved(record, StopEvent.BEGUN), causes=causes, began=now, seen=DrainSeen())
 
 
 def interrupt(record: StopRecord, now: datetime) -> StopRecord:
-    """Note that the server receives the request to interrupt its kernels."""
+    """Note that the server receives the request to interrupt its kernels, after which the stop cannot be withdrawn."""
     return replace(_moved(record, StopEvent.INTERRUPTED), interrupted=record.interrupted or now)
 
 
@@ -303,24 +306,32 @@ def ask(
     back: ServerReturn | None,
     now: datetime,
 ) -> StopRecord:
-    """Note the request to the hub. It is written before it is sent, so that a kill loses neither causes nor return."""
+    """Note that the hub is asked to stop the server.
+
+    The record is stored before the request is sent, so that nothing is lost if the service is killed in between.
+
+    Args:
+        causes: as in `begin`.
+        grounds: the evidence, for the audit.
+        back: how the server comes back without a GPU; `None` if it does not.
+    """
     causes = tuple(map(_written, causes)) or record.causes
     return replace(_moved(record, StopEvent.ASKED), causes=causes, grounds=grounds, back=back, asked=now)
 
 
 def put_off(record: StopRecord, pause: StopPause) -> StopRecord:
-    """The server runs on for now; of this try only the pause is left."""
+    """Note that the server is not stopped for now. Only the pause before the next try is kept of this one."""
     after = _moved(record, StopEvent.PUT_OFF)
     return replace(after, began=None, asked=None, back=None, pause=pause, seen=DrainSeen())
 
 
 def fall_silent(record: StopRecord, pause: StopPause) -> StopRecord:
-    """The hub may have begun the stop, so it stays begun and the next try looks first."""
+    """Note that the hub gave no answer. It may have begun the stop, so the next try first checks the server."""
     return replace(_moved(record, StopEvent.SILENT), began=None, pause=pause, seen=DrainSeen())
 
 
 def stop(record: StopRecord, now: datetime) -> StopRecord | None:
-    """The server is gone; `None` if nothing is left to prove or to bring back, as of a server without a GPU."""
+    """Note that the server is gone. Returns `None` for a server without a GPU, which has no device to release."""
     after = _moved(record, StopEvent.STOPPED)
     if not record.lease:
         return None
@@ -328,12 +339,12 @@ def stop(record: StopRecord, now: datetime) -> StopRecord | None:
 
 
 def stop_by_others(key: StopKey, now: datetime) -> StopRecord:
-    """Return the record of a server that its user or the hub has stopped: its lease is still to be proved over."""
+    """Return the record of a server that its user or the hub has stopped; its device is still to be proved free."""
     return StopRecord(*key, state=STOPS[_RUNNING, StopEvent.STOPPED], since=now)
 
 
 def release(record: StopRecord) -> StopRecord | None:
-    """Nothing of the server is left; `None` if it does not come back."""
+    """Note that the server's device is free. Returns `None` if the server does not come back without a GPU."""
     if record.back is None:
         _moved(record, StopEvent.OVER)
         return None
@@ -341,7 +352,11 @@ def release(record: StopRecord) -> StopRecord | None:
 
 
 def return_as(record: StopRecord, back: ServerReturn | None) -> StopRecord | None:
-    """The record with a later step of its return, or without a return; `None` if no record is left."""
+    """Note the next step of a server's return without a GPU. Returns `None` if nothing is left to do.
+
+    Args:
+        back: the state of the return; `None` if the server does not come back after all.
+    """
     after = replace(record, back=back)
     if back is None and record.state in (_RETURNING, _RETURNED):
         _moved(record, StopEvent.OVER)
@@ -352,7 +367,7 @@ def return_as(record: StopRecord, back: ServerReturn | None) -> StopRecord | Non
 
 
 def resume(record: StopRecord) -> None:
-    """The hub calls the stopped server ready again, and its process or pod is there: no record is left."""
+    """Check that a stop may end because the hub reports the server as ready again. The caller deletes the record."""
     _moved(record, StopEvent.SERVER_BACK)
 
 
@@ -366,7 +381,7 @@ def _as_announced(record: StopRecord, event: StopEvent) -> StopRecord:
 
 
 def _same_ends(before: tuple[StopCause, ...], after: tuple[StopCause, ...]) -> bool:
-    """Whether these are the same causes; an end that moves by less than `SAME_END` is the same end."""
+    """Whether these are the same causes, with times that differ by less than `SAME_END`."""
     return len(before) == len(after) and all(
         (old.cause, old.code, old.stands) == (new.cause, new.code, new.stands) and abs(old.at - new.at) < SAME_END
         for old, new in zip(before, after, strict=True)
@@ -374,7 +389,7 @@ def _same_ends(before: tuple[StopCause, ...], after: tuple[StopCause, ...]) -> b
 
 
 def _written(cause: StopCause) -> StopCause:
-    """The cause with the parameters of its sentence as they are stored."""
+    """Return the cause with the parameters of its reason in the form in which they are stored."""
     return replace(cause, params=cause.reason.params)
 
 
@@ -386,14 +401,14 @@ def _moved(record: StopRecord, event: StopEvent) -> StopRecord:
 
 
 class StopFault(Enum):
-    """Why a stop is not over; also the metric's `reason`."""
+    """Why a stop has passed its deadline; also the label `reason` of the metric."""
 
     REFUSED = "refused"
     """The hub refuses the stop, or does not answer, again and again."""
     HANGS = "hangs"
     """The hub is still stopping the server."""
     ALIVE = "alive"
-    """The hub calls the stop done, and the process or pod is there."""
+    """The hub reports the server as stopped, but its process or pod is still there."""
 
 
 TO_DO: Mapping[StopFault, str] = {
@@ -406,11 +421,11 @@ TO_DO: Mapping[StopFault, str] = {
 
 
 def fault_of(record: StopRecord, listed: bool | None, deadline: timedelta, now: datetime) -> StopFault | None:
-    """Return the fault of a stop; `None` if it still has time, or if the fault cannot be known.
+    """Return why a stop has passed its deadline; `None` if it has not, or if the reason cannot be known now.
 
     Args:
-        listed: the hub still lists this very run of the server; `None` if the hub's list is not known now.
-        deadline: how long a stop may take, from its first failed try or from the hub's word that it is done.
+        listed: whether the hub still lists this very run of the server; `None` if the hub's list is not known now.
+        deadline: how long a stop may take after its first failed try, or after the hub has reported it as done.
     """
     if record.state is _ENDING:
         if record.since is None or listed is None or now - record.since < deadline:

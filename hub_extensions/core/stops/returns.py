@@ -1,4 +1,4 @@
-"""The return of a server without a GPU after its GPU was taken back: the next step. Pure.
+"""The return of a server: it is started again without a GPU after its GPU was taken back. Pure.
 
 | situation                                                        | step       |
 | ---------------------------------------------------------------- | ---------- |
@@ -31,12 +31,12 @@ from hub_extensions.core.stops.causes import GIVEN_BACK_FOR_CPU, Cause, StopCaus
 
 LONGEST_STOP = timedelta(minutes=10)
 ANSWER = timedelta(seconds=30)
-"""For this long after the request for a start the hub may not list the server yet, or any more."""
+"""Time after the request for a start in which the hub may not list the server yet, or not any more."""
 MOST_TRIES = 2
 
 
 class ReturnStep(Enum):
-    """The next step of a return."""
+    """What to do next about a server that is to be started again without a GPU."""
 
     WAIT = "wait"
     START = "start"
@@ -47,11 +47,12 @@ class ReturnStep(Enum):
 
 @dataclass(frozen=True)
 class ServerReturn:
-    """A server that is to come back, or has.
+    """A server that is to be started again without a GPU, or has been.
 
     Attributes:
         options: the hub's user options of the run that was stopped, changed to CPU only.
-        ended: the run that is stopped (`ServerFacts.started`). stopped: when the hub was asked to stop it.
+        ended: when the run that is stopped was ready (`ServerFacts.started`), which tells it from later runs.
+        stopped: when the hub was asked to stop it.
         asked: when the hub was last asked to start the server; `None` before.
         tries: how often the hub was asked to start it.
         run: when the server was ready without a GPU (`ServerFacts.started`); `None` before.
@@ -69,10 +70,11 @@ class ServerReturn:
 
 @dataclass(frozen=True, slots=True)
 class ReturnSeen:
-    """The present situation of a server that is to come back.
+    """The present state of a server that is to be started again without a GPU.
 
     Attributes:
-        holds_gpu: one of its leases has not ended. has_ticket: it stands in line, or is admitted.
+        holds_gpu: one of its leases (rights to a device) has not ended.
+        has_ticket: its user has asked for it again meanwhile, so that it waits in line or is starting.
         listed: the hub lists it, running or pending.
         run: when its present run was ready (`ServerFacts.started`); `None` if no run is ready.
         on_gpu: the present run has a GPU.
@@ -88,12 +90,16 @@ class ReturnSeen:
 
 
 def comes_back(orders: Collection[StopCause], cause: Cause | None, *, soft: bool, on_gpu: bool) -> bool:
-    """Whether a server that is stopped comes back without a GPU: as its user ordered it, or else by the policy.
+    """Whether a server that is stopped is started again without a GPU.
 
-    No server comes back after a sign-out. An order of the line says nothing about it.
+    If somebody ordered the stop, it is only if its user gave the GPU back and chose that. For other causes, and if a
+    borrowed GPU is taken back, the settings decide. No server comes back after a sign-out.
 
     Args:
+        orders: the orders to stop the server.
+        cause: the cause for which it is stopped; `None` if it is not known.
         soft: `CullPolicy.restart_on_cpu`.
+        on_gpu: the server holds a GPU.
     """
     codes = {each.code for each in orders if each.cause is not Cause.RECLAIMED}
     causes = {each.cause for each in orders}
@@ -108,7 +114,7 @@ def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def next_step(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep:
-    """Return the next step of a return: see the table above."""
+    """Return what to do next about a server that is to come back, by the table above."""
     if back.run is not None:
         return ReturnStep.WAIT if seen.run == back.run else ReturnStep.FORGET
     if back.asked is not None:

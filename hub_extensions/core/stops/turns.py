@@ -1,6 +1,6 @@
-"""The order in which stops begin: a limited number at once and per minute, the most wanted GPU first. Pure.
+"""Which stops begin now, if many are due: a limited number at once and per minute, the most wanted GPU first. Pure.
 
-A stop that has failed is tried again after a pause that grows.
+A stop that has failed is tried again after a pause, which grows with each failure.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from datetime import datetime, timedelta
 
 MINUTES_COUNTED = 2
 COUNTED = timedelta(minutes=MINUTES_COUNTED)
-"""`CullPolicy.stops_per_minute` is a mean over this time: stops that a quiet minute left over may follow at once."""
+"""Time over which `CullPolicy.stops_per_minute` is averaged, so that after a quiet minute twice as many may begin."""
 PAUSES = tuple(timedelta(seconds=each) for each in (5, 10, 20, 40, 80, 160, 300))
-"""Pauses after the first, second, … failed stop of a server in a row; the last pause repeats."""
+"""Pauses after the first, second and further failed tries to stop a server; the last pause repeats."""
 LONGEST_WISH = timedelta(hours=1)
 """The longest pause that a hub can ask for by ``Retry-After``."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueStop:
-    """A server that is to be stopped now.
+    """A server whose stop is due.
 
     Attributes:
-        server: user and name.
-        since: when its end has come.
-        share: of a device, in thousandths; 0 for CPU only.
-        waiting: how many tickets wait for such an offer.
+        server: user, and name of the server.
+        since: when its stop was due.
+        share: thousandths of a device that it holds; 0 for CPU only.
+        waiting: how many users wait in line for the offer that it has.
     """
 
     server: tuple[str, str]
@@ -37,11 +37,13 @@ class DueStop:
 
 @dataclass(frozen=True, slots=True)
 class StopPause:
-    """The pause after a stop that failed this many times in a row: the next try is not before `until`.
+    """The pause before the next try to stop a server.
 
     Attributes:
-        since: when the first of them failed.
-        why: the hub's answer; "" if the stop was only put off.
+        failures: number of tries in a row that did not stop it.
+        until: when the next try may begin.
+        since: when the first of these tries failed; `None` if that is not known.
+        why: the hub's answer; "" if the hub was not asked, because the server did not have to be stopped any more.
     """
 
     failures: int
@@ -53,7 +55,13 @@ class StopPause:
 def pause_after(
     before: StopPause | None, now: datetime, retry_after: timedelta | None = None, why: str = ""
 ) -> StopPause:
-    """Return the pause after one more failed stop. `retry_after` is the hub's wish; `None` without one."""
+    """Return the pause after one more failed try to stop a server.
+
+    Args:
+        before: the pause before that try; `None` if it was the first.
+        retry_after: the pause that the hub asked for; `None` if it did not.
+        why: the hub's answer.
+    """
     failures = 1 if before is None else before.failures + 1
     own = PAUSES[min(failures, len(PAUSES)) - 1]
     wished = own if retry_after is None else min(max(retry_after, PAUSES[0]), LONGEST_WISH)
@@ -70,10 +78,13 @@ def stops_to_begin(
     per_minute: int,
     now: datetime,
 ) -> tuple[tuple[str, str], ...]:
-    """Return the servers whose stops begin now, in this order; the others have their turn later.
+    """Return the servers whose stops begin now, in this order. The stops that are left out begin later.
 
     Args:
-        under_way: stops that are not over yet. begun: when the last ones began.
+        due: the servers whose stops are due.
+        under_way: number of stops that are not over yet.
+        begun: times at which the last stops began.
+        pauses: server -> pause before its next try, if its last one failed.
         at_once, per_minute: `CullPolicy.concurrent_stop_limit`, `CullPolicy.stops_per_minute`.
     """
     lately = sum(1 for at in begun if now - at < COUNTED)
