@@ -1,6 +1,7 @@
-"""Survival curves (Kaplan-Meier) of the uses of a pool and of each offer, without regard to users.
+"""Survival curves (Kaplan-Meier) of how long GPUs are held, for a pool and for each offer, without regard to users.
 
-A use that still runs or was ended by a limit is censored: it would have lasted longer. Times are seconds.
+A use is one server's time with a GPU; its length is called its life. A use that still runs, or that a limit ended, is
+censored: it would have lasted longer than is known. Times are seconds.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ Places = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 PRIOR = 100
-"""Number of uses that the pool's curve counts for in the curve of each offer."""
+"""Weight of the pool's curve in the curve of each offer, as a number of uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastUse:
-    """A finished use.
+    """A finished use: one server's time with a GPU.
 
     Attributes:
-        offer: key of similar uses.
-        asked: when it was asked for.
-        lasted: how long it held its device.
-        at_limit: whether an enforced limit ended it, so it would have lasted longer.
+        offer: key that similar uses have in common (`kind_of_use`).
+        asked: when the user asked for it, seconds by the wall clock.
+        lasted: how long the server held its device.
+        at_limit: whether an enforced limit ended the use, so that it would have lasted longer.
     """
 
     user: str
@@ -38,7 +39,10 @@ class PastUse:
 
 
 class Curve:
-    """Lives in ascending order with their probabilities, and precomputed cumulative sums."""
+    """A survival curve: possible lives (lengths of a use) in ascending order, each with its probability.
+
+    Cumulative sums of the probabilities are computed once.
+    """
 
     def __init__(self, lives: FloatArray, masses: FloatArray) -> None:
         self.values, self.masses = lives, masses
@@ -46,20 +50,20 @@ class Curve:
 
     @property
     def total(self) -> float:
-        """The sum of the probabilities."""
+        """The sum of the probabilities of all lives."""
         return float(self._sure[-1])
 
     def up_to(self, ages: FloatArray) -> FloatArray:
-        """Return the probabilities that a life is not longer than each age."""
+        """Return, for each age in seconds, the probability that a life is not longer."""
         found: FloatArray = self._sure[self.values.searchsorted(ages, side="right")]
         return found
 
     def lives(self, points: FloatArray, below: FloatArray) -> FloatArray:
-        """Return quantiles of the lives that are longer than an age.
+        """Return quantiles of the remaining lives, for uses that have reached an age already.
 
         Args:
-            points: from 0 to 1.
-            below: the probability of a life up to the age; less than `total`.
+            points: the ranks of the quantiles, from 0 to 1.
+            below: the probability of a life up to the age, from `up_to`; less than `total`.
         """
         at = self._sure[1:].searchsorted(below + points * (self._sure[-1] - below), side="right")
         found: FloatArray = self.values[np.minimum(at, len(self.values) - 1)]
@@ -67,13 +71,14 @@ class Curve:
 
 
 class PoolCurves:
-    """The curve of a pool, `whole`, and for each offer the mean of its own curve and the pool's.
+    """The survival curve of a pool (`whole`), and one for each offer: the weighted mean of its own and the pool's.
 
-    The pool's curve is the prior: it counts as `PRIOR` uses beside the offer's own (a Dirichlet process as prior of a
-    survival curve: Susarla and Van Ryzin 1976).
+    The pool's curve is the prior. It has the weight of `PRIOR` uses beside the offer's own uses (a Dirichlet process as
+    prior of a survival curve: Susarla and Van Ryzin 1976).
 
     Args:
-        running: offer and age of each use that has not ended.
+        ended: finished uses.
+        running: (offer, seconds so far) of each use that still goes on.
     """
 
     def __init__(self, ended: Sequence[PastUse], running: Sequence[tuple[Hashable, float]]) -> None:
@@ -101,9 +106,14 @@ class PoolCurves:
 
 
 def kaplan_meier(ended: Sequence[PastUse], running: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-    """Return lives and the mass of each; uses that still run or were ended by a limit are censored.
+    """Return the Kaplan-Meier estimate: possible lives in ascending order, and the probability of each.
 
-    The remaining mass is assigned to the longest life.
+    Uses that still go on, or that a limit ended, are censored. The probability of lives longer than all known ones is
+    added to that of the longest life.
+
+    Args:
+        ended: finished uses.
+        running: seconds so far of each use that still goes on.
     """
     if not ended:
         return np.array([]), np.array([])

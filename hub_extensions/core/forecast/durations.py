@@ -1,8 +1,11 @@
-"""Draw how long a server holds its GPU from finished uses, given the user, the offer and the time held so far.
+"""Draw at random how long a server holds its GPU, given the user, the offer and the time that it has held it so far.
 
-The draw is a mixture of sources: the user's last two uses, the user's recent uses of this offer or of any, uses of the
-same burst, the pool's recent uses of this offer, and the whole pool (Kaplan-Meier, which includes running uses). The
-weight of each source follows from how well it predicted earlier uses. Times are seconds; a draw is an array's column.
+A use is one server's time with a GPU; its length is called its life. A life is drawn from past uses of several sources:
+the user's last two uses; the user's recent uses of this offer, or of any offer; uses that the user asked for within the
+same hour (a burst); recent uses of this offer by anybody; and all uses of the pool (Kaplan-Meier, with those that still
+go on). Each source has a weight, which follows from how well it predicted earlier uses.
+
+Times are seconds. Lives are drawn for many worlds (possible futures) at once: an array has one column per world.
 """
 
 from __future__ import annotations
@@ -20,45 +23,46 @@ from hub_extensions.core.forecast.curves import Curve, Flags, FloatArray, PastUs
 Seed = int | Sequence[int]
 
 OF_A_USER = 40
-"""Number of a user's finished uses, each weighted by exp(-rank / 10) (the reference algorithm)."""
+"""Number of a user's last uses that are considered, each weighted by exp(-rank / 10) (the reference algorithm)."""
 RANKS = 10.0
 OF_THE_POOL = 1000
-"""Number of a pool's finished uses (the reference algorithm)."""
+"""Number of a pool's last uses that are considered (the reference algorithm)."""
 OF_THE_CURVE = 4000
-"""The same for a simulation by the pool's curve alone, which shows the long run."""
+"""Number of a pool's last uses for a simulation by the pool's survival curve alone, without regard to users."""
 OF_AN_OFFER = 50
-"""Number of the pool's last uses of one offer, as in the field's "median of the last 50"."""
+"""Number of a pool's last uses of one offer that are considered, as in the common forecast "median of the last 50"."""
 SIBLINGS = 8
-"""Number of lives drawn before for servers of the same user that are considered (the reference algorithm)."""
+"""Number of lives just drawn for the user's other servers that are considered (the reference algorithm)."""
 FADING: FloatArray = np.exp(-np.arange(OF_A_USER + SIBLINGS) / RANKS)
-"""The weight of each rank."""
+"""Weight of a use by its rank, the latest first."""
 BURST_SECONDS = 3600.0
-"""Uses that one user asked for within an hour of each other are of one burst."""
+"""Longest time between two requests of one user that belong to one burst, whose uses often have similar lengths."""
 COPY = 0.08
-"""Relative deviation of a repeated life (the reference algorithm)."""
+"""Relative standard deviation of a drawn life from the past life that it repeats (the reference algorithm)."""
 FORGET = 1 / 200
-"""Rate at which the weights of the sources follow finished uses: about the last 200 count."""
+"""Rate at which the weights of the sources change with each finished use, so that about the last 200 matter."""
 TOLERANCE = 0.3
-"""A length that is 30 % off counts half as much as an equal one."""
+"""Relative error of a predicted length at which the prediction counts half as much as an exact one."""
 SHORTEST = 1.0
 
 SOURCES = LAST_TWO, OFFER, USER, BURST, POOL_OFFER, POOL = range(6)
 ONLY_POOL: FloatArray = np.eye(len(SOURCES))[POOL]
 LATELY = 200
-"""Number of the pool's uses with which its prediction of a finished use is judged."""
+"""Number of the pool's last uses from which the source *pool* predicts, when the weights of the sources are updated."""
 PEOPLE = 3
-"""With a lower effective number of people, user names are ignored."""
+"""Lowest effective number of users (inverse Simpson index) at which users are distinguished."""
 KNOWN = (3, 10)
-"""Numbers of finished uses at which a user gets into the next class, which has its own weights of the sources."""
+"""Users are in one of three classes by their number of finished uses, divided at these numbers. Each class has its own
+weights of the sources, because those about the user are useless for newcomers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The announced end of a server, from a progress report or a cull countdown.
+    """When a server will end, if that is known from a progress report or from a countdown to its stop.
 
     Attributes:
-        seconds: from now to the end.
-        spread: relative deviation; 0 if the end is exact.
+        seconds: time from now to the end.
+        spread: relative standard deviation of that time; 0 if it is exact.
     """
 
     seconds: float
@@ -67,13 +71,14 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class UseHolder:
-    """A use that has not ended.
+    """A server that has a GPU now, or waits for one, whose length of use has to be drawn.
 
     Attributes:
-        asked: when it was asked for.
-        age: seconds since it began. None if it still waits.
-        limit: maximum duration. None if no limit is enforced.
-        left: its announced end. None if the end is not announced.
+        offer: key that similar uses have in common.
+        asked: when the user asked for it, seconds by the wall clock.
+        age: seconds for which it has had its GPU. None if it still waits.
+        limit: longest time for which it may have the GPU. None if no limit is enforced.
+        left: its end, if that is known. None otherwise.
     """
 
     user: str
@@ -85,10 +90,10 @@ class UseHolder:
 
 
 class UsesOf:
-    """The finished uses of one user or of one offer as arrays, the latest first.
+    """The finished uses of one user, or of one offer, as arrays, the latest first.
 
     Args:
-        number_of: returns the number of an offer.
+        number_of: returns the number by which arrays name an offer.
     """
 
     def __init__(self, uses: Collection[PastUse], number_of: Callable[[Hashable], int]) -> None:
@@ -100,7 +105,10 @@ class UsesOf:
         self._limited: tuple[float, FloatArray] | None = None
 
     def lives(self, limit: float | None) -> FloatArray:
-        """Return the lives for a use with this limit: uses that reached their own limit reach this one."""
+        """Return the lengths of the uses as if each had had this limit.
+
+        A use that reached its own limit is assumed to reach this one, and no length exceeds the limit.
+        """
         if limit is None:
             return self._lasted
         if self._limited is None or self._limited[0] != limit:
@@ -112,7 +120,7 @@ NO_USES = UsesOf((), hash)
 
 
 class DurationHistory:
-    """The finished uses of one pool, of which a fixed number is kept, and the weights of the sources."""
+    """The last finished uses of one pool, and the weights of the sources from which lives are drawn."""
 
     def __init__(self, uses: Iterable[PastUse] = ()) -> None:
         self.finished = 0
@@ -128,7 +136,7 @@ class DurationHistory:
             self.add(use)
 
     def add(self, use: PastUse) -> None:
-        """Record a finished use: increase the weights of the sources that predicted it, and add it to the history."""
+        """Record a finished use: raise the weights of the sources that predicted its length, then add it."""
         self._learn(use)
         self.finished += 1
         self._squares += 2 * self._counts[use.user] + 1
@@ -141,11 +149,14 @@ class DurationHistory:
 
     @property
     def distinguishes_people(self) -> bool:
-        """Whether users are distinguished: by the effective number of people (the inverse Simpson index, 1949)."""
+        """Whether the pool has enough users to distinguish them, so that a user's own uses are a source.
+
+        This goes by the effective number of users (the inverse Simpson index, 1949).
+        """
         return self.finished**2 >= PEOPLE * self._squares
 
     def trust(self, user: str) -> FloatArray:
-        """Return the weights of the sources for a user with as many finished uses."""
+        """Return the weights of the sources for a user, by the user's number of finished uses (`KNOWN`)."""
         return self._trust[self._class(user)]
 
     def of(self, user: str) -> UsesOf:
@@ -157,7 +168,7 @@ class DurationHistory:
         return self._arrays(("offer", offer), self._offers.get(offer, ()))
 
     def number_of(self, offer: Hashable) -> int:
-        """Return a number for the offer, so that arrays of offers can be compared."""
+        """Return the number by which arrays name an offer."""
         return self._numbers.setdefault(offer, len(self._numbers))
 
     def _arrays(self, whose: tuple[str, Hashable], uses: Collection[PastUse]) -> UsesOf:
@@ -175,7 +186,10 @@ class DurationHistory:
         return bisect_right(KNOWN, len(self._users.get(user, ())))
 
     def _learn(self, use: PastUse) -> None:
-        """Update the weights of the sources that had data, by one step of expectation maximisation."""
+        """Update the weights of the sources from a finished use, by one step of expectation maximisation.
+
+        Sources without data for this use keep their weights.
+        """
         own, same = self._users.get(use.user, ()), self._offers.get(use.offer, ())
         over = np.ones((1, len(own)), dtype=bool)
         alike = np.array([[each.offer == use.offer for each in own]], dtype=bool)
@@ -199,7 +213,8 @@ class DurationHistory:
 
     @staticmethod
     def _near(uses: Iterable[PastUse], use: PastUse) -> FloatArray:
-        """Return how near each use was: 1 for an equal length, 1/2 for one that is `TOLERANCE` off.
+        """Return how near the length of each earlier use is to that of a finished use: 1 if equal, 1/2 if `TOLERANCE`
+        off.
 
         Two uses that were ended by their limits count as equally long.
         """
@@ -210,17 +225,20 @@ class DurationHistory:
 
 
 def source_shares(asked: FloatArray, earlier: FloatArray, alike: Flags, over: Flags, there: Flags) -> FloatArray:
-    """Return the share of each earlier use of the same user in each of the user's four sources.
+    """Return how much each earlier use of a user contributes to each of the four sources about the user.
 
-    The shape is (use, source, earlier use). The shares of a source add up to 1, or are all 0.
+    The sources are the last two uses, uses of the same offer, all uses, and uses of the same burst. The shares of a
+    source add up to 1, or are all 0 if it has no uses.
 
     Args:
-        asked: when each use was asked for. The other arrays have one row for each use.
-        earlier: when the earlier uses were asked for, in any order; the latest counts most.
-        alike: whether each was of the same offer.
-        over: whether each has ended. Only ended uses count as the last two, because a drawn life must not be one of
-            the last two for the next draw.
-        there: False where a row is filled up.
+        asked: when each use was asked for, for which a life is drawn. The other arrays have one row for each of them.
+        earlier: when the same user's earlier uses were asked for, in any order; the latest counts most.
+        alike: whether an earlier use was of the same offer.
+        over: whether it has ended. Only ended uses are among the last two; uses whose life was just drawn are not.
+        there: False where a row is filled up, because users have different numbers of uses.
+
+    Returns:
+        Shares of the shape (use, source, earlier use).
     """
     order = np.argsort(np.where(there, -earlier, np.inf), axis=1, kind="stable")
     earlier = np.take_along_axis(earlier, order, axis=1)
@@ -237,17 +255,20 @@ def source_shares(asked: FloatArray, earlier: FloatArray, alike: Flags, over: Fl
 
 
 class _Sources:
-    """The sources of some holders' lives, but for the lives that are drawn. Arrays have a row for each holder.
+    """The past uses from which the lives of some servers are drawn, as arrays with one row for each server.
+
+    Lives that are drawn for the user's other servers in the same simulation are not here.
 
     Attributes:
         trust: weights of the sources.
-        asked, offers, there: of the user's finished uses. `there` is False where a row is filled up.
-        lives: lives of these uses, then of the offer's uses.
-        longer: whether each of `lives` is longer than the holder's age.
-        in_offer: weight of each of `lives` as a use of the offer.
+        asked, offers: when the user's finished uses were asked for, and the numbers of their offers.
+        there: False where a row is filled up, because users have different numbers of uses.
+        lives: lengths of the user's finished uses, then of the uses of the same offer by anybody.
+        longer: whether each of `lives` is longer than the server has held its GPU already.
+        in_offer: weight of each of `lives` in the source of the offer's uses.
         last: column of the last of `lives`.
-        below: mass of the holder's curve up to the age.
-        beyond: weight of the longer lives of the curve.
+        below: probability, by the survival curve, of a life up to the time held so far.
+        beyond: weight of the curve's longer lives.
     """
 
     def __init__(
@@ -283,19 +304,24 @@ class _Sources:
         self.beyond = self.trust[:, POOL] * above
 
     def by_curve(self, rows: Places) -> Iterator[tuple[Curve, Flags]]:
-        """Yield each curve, and which of these rows have it."""
+        """Yield each survival curve, and which of these rows (servers) use it."""
         curves = [self.curves[row] for row in rows.tolist()]
         for curve in dict.fromkeys(curves):
             yield curve, np.array([each is curve for each in curves])
 
 
 class Draws:
-    """Draws `count` lives for each server in a pool and its line, in the order in which they were asked for.
+    """Draws the lives of the servers that have a GPU of a pool or wait for one, in the order of their requests.
 
-    A drawn life counts as the latest use of its user for the next draw, so servers of one burst end alike.
+    A drawn life counts as the latest use of its user for the next draw, so a user's servers of one burst get similar
+    lives.
 
     Args:
-        by_curve: draw all lives from the curves of the offers, without regard to users.
+        history: the pool's finished uses.
+        holders: the servers that have a GPU of the pool now.
+        count: number of worlds (possible futures), for each of which one life is drawn.
+        seed: seed of the random numbers.
+        by_curve: draw all lives from the survival curves of the offers, without regard to users.
     """
 
     def __init__(
@@ -315,9 +341,10 @@ class Draws:
         self._curves = PoolCurves(history.pool(OF_THE_CURVE if by_curve else OF_THE_POOL), running)
 
     def lives(self, holders: Sequence[UseHolder]) -> list[FloatArray]:
-        """Return the whole duration of each use in each draw, between its age and its limit.
+        """Return the life of each server in each world, between the time held so far and its limit.
 
-        A use that is predicted to reach its limit ends exactly there; other lives vary around the life they repeat.
+        A server that is predicted to reach its limit ends exactly there. Other lives differ a little from the past life
+        that they repeat.
         """
         if not holders:
             return []
@@ -360,10 +387,14 @@ class Draws:
         return found
 
     def _random_numbers(self, sources: _Sources, known: Flags) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return numbers from 0 to 1 for the picks and for lives beyond all known ones, and standard normal deviates.
+        """Return three arrays of random numbers, one row for each server and one column for each world.
 
         Args:
-            known: whether the end is announced, so nothing is picked.
+            known: whether the end of a server is known, so that no past life is picked for it.
+
+        Returns:
+            Numbers from 0 to 1 to pick a past life with; numbers from 0 to 1 for lives that are longer than all known
+            ones; and standard normal deviates, by which lives vary.
         """
         points, tails, noise = (np.zeros((len(known), self._count)) for _ in range(3))
         outlasted = sources.longer.any(axis=1) | (sources.beyond > 0)
@@ -380,9 +411,10 @@ class Draws:
         return points, tails, noise
 
     def _even(self) -> FloatArray:
-        """Return a number from 0 to 1 for each world, one in each `count`-th part (Latin hypercube, McKay et al. 1979).
+        """Return a random number from 0 to 1 for each world, evenly spread (Latin hypercube, McKay et al. 1979).
 
-        With it a few worlds cover the whole range of each life, whatever the seed is.
+        The range from 0 to 1 is divided into as many parts as there are worlds, and each part gets one number. So a few
+        worlds cover the whole range of each life, whatever the seed is.
         """
         parts: FloatArray = self._random.permutation(self._count) + self._random.random(self._count)
         return parts / self._count
@@ -390,7 +422,7 @@ class Draws:
     def _picked(
         self, holders: Sequence[UseHolder], sources: _Sources, rows: Places, points: FloatArray, tails: FloatArray
     ) -> FloatArray:
-        """Pick a past life, longer than its age, for each of these holders in each world."""
+        """Pick a past life for each of these servers in each world, longer than the time it has held its GPU."""
         if self._by_curve:
             return self._past(sources, rows, np.zeros((len(rows), 1)), points * sources.beyond[rows, None], tails)
         siblings = [self._drawn.get(holders[row].user, ()) for row in rows.tolist()]
@@ -421,7 +453,7 @@ class Draws:
         siblings: Sequence[Sequence[tuple[int, float, FloatArray]]],
         most: int,
     ) -> FloatArray:
-        """Return the weight of each life that was drawn for the same user, then of each of the user's finished uses."""
+        """Return the weights of the lives just drawn for the same user, then of the user's finished uses."""
         asked = np.array([holders[row].asked for row in rows.tolist()])
         offers = np.array([self._history.number_of(holders[row].offer) for row in rows.tolist()])
         earlier, kinds = np.zeros((len(rows), most)), np.zeros((len(rows), most), dtype=np.int64)
@@ -443,7 +475,14 @@ class Draws:
     def _past(
         self, sources: _Sources, rows: Places, sure: FloatArray, points: FloatArray, tails: FloatArray
     ) -> FloatArray:
-        """Return the life at each point: first the finished uses, up to the last of `sure`, then the curve's lives."""
+        """Return the past lives that random numbers pick.
+
+        Args:
+            sure: cumulative weights of the finished uses, one row for each server.
+            points: random numbers, from 0 to the total weight. Above the last of `sure`, they pick a life of the
+                survival curve.
+            tails: random numbers for servers that have held their GPU longer than all known lives.
+        """
         found = np.empty_like(points)
         for at, row in enumerate(rows.tolist()):
             if sure[at, -1] > 0:
@@ -462,7 +501,10 @@ class Draws:
 
 
 def _rounds(holders: Sequence[UseHolder]) -> list[Places]:
-    """Return the numbers of the holders in groups; of one user there is one in each group, in the given order."""
+    """Return the numbers of the servers in rounds, so that no round has two servers of one user.
+
+    Lives are drawn round by round, because a drawn life influences the next one of the same user.
+    """
     seen, rounds = Counter[str](), list[list[int]]()
     for number, holder in enumerate(holders):
         if seen[holder.user] == len(rounds):
@@ -473,7 +515,7 @@ def _rounds(holders: Sequence[UseHolder]) -> list[Places]:
 
 
 def _up_to_limit(predicted: FloatArray, lives: FloatArray, limit: FloatArray, age: FloatArray) -> FloatArray:
-    """Return the lives cut at the limit; a use that is predicted to reach the limit ends exactly there."""
+    """Return the lives, cut at the limit. A server that is predicted to reach the limit ends exactly there."""
     ends = np.maximum(limit, age)
     found: FloatArray = np.where(predicted >= limit, ends, np.minimum(lives, ends))
     return found

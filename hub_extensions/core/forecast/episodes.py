@@ -1,7 +1,8 @@
-"""Correct the next forecast of a pool by the errors of earlier ones, counted by busy episode.
+"""Correct the next forecast for a pool by the errors of earlier forecasts, counted by busy episode.
 
-A busy episode lasts from the first ticket that waits until the line is empty. The waits of one episode are alike, so
-each episode counts once, however many tickets it had. Times are seconds, errors are in log time.
+A busy episode lasts from the first ticket (a user's place in line) that waits until the line is empty. The waits of one
+episode are alike, so each episode counts once, however many tickets it had. Times are seconds; errors are in log time,
+log(1 + minutes). P10 and P90 are the ends of the forecast interval: 10 % and 90 % of the waits should be shorter.
 """
 
 from __future__ import annotations
@@ -14,24 +15,25 @@ from dataclasses import dataclass, field, replace
 from hub_extensions.core.forecast.interval import HIGH, Interval, limited, log_time, loss_90, widened, with_first
 
 EPISODES = 50
-"""Busy episodes that are remembered."""
+"""Number of busy episodes that are remembered."""
 IN_ONE = 1000
-"""Tickets of one episode that are remembered, the last ones."""
+"""Number of tickets of one episode that are remembered, the last ones."""
 FEWEST_EPISODES = 8
-"""Minimum number of busy episodes for a forecast that is not rough, and for showing the limit as P90."""
+"""Minimum number of busy episodes until forecasts are not marked as rough, and until a limit may be shown as P90."""
 MOST_SHIFT = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The constants, which were chosen by leaving out one log after the other.
+    """The constants of the corrections, which were chosen by cross-validation over logs of several clusters.
 
     Attributes:
-        shift: what a simulated P90 lacks before anything is known.
-        shift_counts: as how many busy episodes that counts.
-        least_shift: P90 is moved up by at least this.
-        batches: the wait of the first in line counts after so many batches of waits, of which no two share a moment.
-        limit_after: the limit may be shown as P90 after so many busy episodes.
+        shift: log time by which a simulated P90 is assumed to be too low, before any wait is known.
+        shift_counts: weight of that assumption, as a number of busy episodes.
+        least_shift: log time by which P90 is raised at least.
+        batches: number of batches of waits after which the wait of the first in line is used in forecasts. Waits that
+            overlap in time are in one batch.
+        limit_after: number of busy episodes after which the enforced limit may be shown as P90.
     """
 
     shift: float = 0.2
@@ -46,12 +48,13 @@ RULES = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """The corrections of a forecast that follow from earlier ones.
+    """The corrections of a simulated forecast, learned from the errors of earlier forecasts.
 
     Attributes:
-        shift: log time by which P90 is moved up and P10 down.
-        limit_is_p90: where a limit is enforced, it is the P90.
-        first_until: the wait of the first in line counts if it joined before this moment; later the line was empty.
+        shift: log time by which P90 is raised and P10 lowered.
+        limit_is_p90: if an enforced limit bounds the wait, it is shown as P90, because that was better so far.
+        first_until: the median is corrected by the wait of the first in line, if that one joined before this time: then
+            the line has not been empty since the waits from which this was learned. Minus infinity for never.
     """
 
     shift: float = RULES.shift
@@ -66,12 +69,12 @@ class Lessons:
         now: float = 0.0,
         waited: float = 0.0,
     ) -> Interval:
-        """Return the interval to show.
+        """Return the interval to show for a ticket: the simulated one with these corrections.
 
         Args:
-            at_most: the limit that is enforced, if any.
+            at_most: the longest wait that enforced limits allow. None if there is no such limit.
             first_joined: when the first in line joined. None if nobody is ahead.
-            now: by the same clock.
+            now: the present time, by the clock of `first_joined`.
             waited: seconds that this ticket has waited.
         """
         found = widened(simulated, self.shift)
@@ -97,12 +100,12 @@ class _Mean:
 
 @dataclass(slots=True)
 class _Episode:
-    """One busy episode.
+    """One busy episode: how far the forecasts in it missed.
 
     Attributes:
         began: when its first ticket joined.
-        errors: of each wait, how far it was beyond the simulated P90.
-        limit: of the waits with a limit, by how much the limit was the better P90.
+        errors: for each wait, log time by which it was longer than the simulated P90 (negative if shorter).
+        limit: for the waits with an enforced limit, how much better the limit would have been as P90, on average.
     """
 
     began: float
@@ -112,7 +115,12 @@ class _Episode:
 
 @dataclass(slots=True)
 class _Batch:
-    """Waits that share a moment with the first of them; by how much the first in line was the better guide."""
+    """Waits that overlap in time with the first of them, so that they count as one.
+
+    Attributes:
+        joined, ended: beginning and end of the first of these waits.
+        gain: how much better the forecasts would have been with the wait of the first in line, on average.
+    """
 
     joined: float
     ended: float
@@ -120,7 +128,7 @@ class _Batch:
 
 
 class BusyEpisodes:
-    """The record of one pool's forecasts."""
+    """The errors of the forecasts for one pool, by busy episode, and the corrections that follow from them."""
 
     def __init__(self, rules: Rules = RULES) -> None:
         self._rules = rules
@@ -134,12 +142,13 @@ class BusyEpisodes:
     def matured(
         self, simulated: Interval, waited: float, at_most: float | None = None, joined: float = math.inf
     ) -> None:
-        """Record a wait that is over.
+        """Record a wait that is over, because the server has started.
 
         Args:
-            simulated: the simulated interval at the join.
-            at_most: the upper bound at the join, if any.
-            joined: time of the join by any clock. Infinite if not known; all such waits belong to one episode.
+            simulated: the interval that was simulated when the ticket joined the line.
+            waited: seconds that the ticket waited.
+            at_most: the longest wait that enforced limits allowed then. None if there was no such limit.
+            joined: when the ticket joined, by any clock. Infinite if not known; all such waits count as one episode.
         """
         lessons, ended = self.lessons, joined + waited
         if is_new_episode(joined, self._until, self._episodes[-1].began if self._episodes else -math.inf):
@@ -180,23 +189,29 @@ class BusyEpisodes:
 
 
 def is_new_episode(joined: float, until: float, began: float) -> bool:
-    """Whether a ticket found an empty line; `until`, `began`: the end of the last wait, the start of the last episode.
+    """Whether a ticket joined an empty line, so that a new busy episode begins.
 
-    A wait of no length that is reported twice is one.
+    Args:
+        joined: when the ticket joined.
+        until: when the last of the earlier waits ended.
+        began: when the last episode began. A ticket that joined at this very time belongs to it, even without a wait.
     """
     return joined >= until and joined > began
 
 
 def weighted(episodes: Iterable[Collection[float]]) -> list[tuple[float, float]]:
-    """Return the errors of all episodes, the smallest first, each with its weight; an episode's add up to 1."""
+    """Return (error, weight) of all waits, the smallest error first. The weights of one episode add up to 1."""
     return sorted((error, 1 / len(errors)) for errors in episodes for error in errors)
 
 
 def shift_of(errors: Iterable[tuple[float, float]], count: int, rules: Rules = RULES) -> float:
-    """Return how far P90 is moved: what is known beforehand, and the 0.9 quantile of the errors by their weights.
+    """Return the log time by which a simulated P90 is raised.
+
+    It is the weighted mean of what is assumed beforehand (`Rules.shift`) and of the 0.9 quantile of the errors.
 
     Args:
-        errors: how far waits were beyond the simulated P90, as `weighted` returns them. count: episodes.
+        errors: how much longer waits were than the simulated P90, as `weighted` returns them.
+        count: number of busy episodes.
     """
     left, quantile = HIGH * count, 0.0
     for error, weight in errors:

@@ -1,6 +1,8 @@
-"""Make the simulation's input from a snapshot of the queue: the same devices, leases, tickets and limits that admission
-reads. Pools of which the hub knows too little (MIG instances cut on request, nodes that not all servers may use) are
-left out.
+"""Make the input of the simulation from a snapshot of the queue.
+
+It has the same devices, leases (servers' rights to devices), tickets (users' places in line) and limits that admission
+reads. Pools (all devices of one kind) of which the hub knows too little are left out: MIG instances that are cut on
+request, and pools of which not all servers may use all nodes.
 """
 
 from __future__ import annotations
@@ -21,19 +23,23 @@ from hub_extensions.core.queue.heads import PoolQueues
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
 
 MAX_TICKETS = 1000
-"""Tickets that are simulated, from the front of the line. Those behind get no likely wait, only an upper bound."""
+"""Number of tickets that are simulated, from the front of the line. Tickets behind get an upper bound only."""
 ENDING = Left(15.0, 0.5)
-"""Time until a server that is gone has released its device: its processes get SIGTERM, and after 10 s SIGKILL."""
+"""Time until the device of a server that is gone is free: its processes get SIGTERM, and after 10 s SIGKILL."""
 
 
 @lru_cache  # equal keys are one object: the history has thousands
 def kind_of_use(devices: int, share: int, limit: float | None = None) -> Hashable:
-    """Return the key under which similar uses are learned; `limit` where users ask for a time limit themselves."""
+    """Return the key that similar uses have in common, by which the durations are learned.
+
+    Args:
+        limit: time limit in seconds that the user asked for. None if users do not ask for one.
+    """
     return (devices, share) if limit is None else (devices, share, limit)
 
 
 def simulation_state(inputs: ForecastInputs, starting: float) -> tuple[SimulationState, dict[OfferId, Wish]]:
-    """Return the line to simulate, and for each offer the wish of somebody who joins now.
+    """Return the line to simulate, and for each offer what a user would wait for who joins now.
 
     Args:
         starting: seconds that a start takes.
@@ -98,7 +104,7 @@ class _StateBuilder:
         return offered | {lease.share for lease in self._leases.get(pool, ())}
 
     def _devices(self, pool: str) -> tuple[str, ...]:
-        """Return the devices. Devices that are only counted get the name of their lease, or of a free place."""
+        """Return the names of a pool's devices. Devices of a cluster have none, and are named after their leases."""
         if not self._counted:
             return self._capacity.devices(pool)
         (share,) = self._shares(pool)
@@ -129,7 +135,7 @@ class _StateBuilder:
         return HeldShares(lease.id, holder, (share,), frees, lease.pool, lease.server if counts else None)
 
     def _waiting(self, ticket: Ticket, cpu_queue: bool) -> Waiting | None:
-        """Return the ticket as it is simulated, or None if it takes nothing that is simulated."""
+        """Return the ticket as it is simulated, or None if none of its offers is in a simulated pool."""
         lifetime = self._snapshot.lifetime
         limit = None if lifetime is None else (self._snapshot.start_allowance + lifetime).total_seconds()
         asked = self._inputs.asked.get(ticket.id, ticket.joined.timestamp())
@@ -155,7 +161,7 @@ class _StateBuilder:
         return Waiting(ticket.id, tuple(wishes), waited, ticket.server)
 
     def _is_shown(self, offer: GpuOffer, ticket: Ticket) -> bool:
-        """Whether a wait is shown: not while the user's own servers decide it, which nobody can forecast."""
+        """Whether a likely wait is shown: not if it depends on when the same user stops another server."""
         if offer.pool not in self._shown:
             return False
         return not self._queues.is_passed(offer.pool, ticket) and not self._queues.can_be_overtaken(offer.pool, ticket)

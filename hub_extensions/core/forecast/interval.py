@@ -1,6 +1,6 @@
-"""The likely wait as an interval: quantiles of the simulated waits, and the functions that correct them.
+"""The likely wait as an interval (P10, P50 and P90 of the simulated waits), and the functions that correct it.
 
-Times are seconds, errors are in log time.
+Times are seconds; errors are in log time, log(1 + minutes).
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 UNIT = 60.0
-"""Log time is log(1 + minutes), so an error of seconds counts as none."""
+"""Seconds in the unit of log time, log(1 + minutes), in which an error of a few seconds is next to nothing."""
 LOW, HIGH = 0.1, 0.9
 SOON = (900.0, 3600.0, 14400.0)
-"""A forecast has the probability to start within 15 min, 1 h and 4 h."""
+"""Times, in seconds, for which a forecast has the probability of a start within them: 15 min, 1 h and 4 h."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Seconds from now; `within`: the probability to start within each of `SOON`."""
+    """A likely wait in seconds from now.
+
+    Attributes:
+        p10, p50, p90: the wait is shorter than this with a probability of 10, 50 and 90 %.
+        within: the probability of a start within each of `SOON`.
+    """
 
     p10: float
     p50: float
@@ -28,10 +33,11 @@ class Interval:
 
 
 def quantiles(starts: Iterable[float], others: Iterable[float] = ()) -> Interval | None:
-    """Return the quantiles of simulated starts, or None if too many of the simulated lines never reach the start.
+    """Return the quantiles of the simulated starts of a ticket, or None if it never starts in too many of the worlds.
 
     Args:
-        others: starts of a second simulation, which count like the first.
+        starts: the ticket's start in each simulated world (possible future), infinite if it never starts.
+        others: its starts in the worlds of a second simulation, which count like the first ones.
     """
     ordered = sorted([*starts, *others])
     count = len(ordered)
@@ -42,7 +48,7 @@ def quantiles(starts: Iterable[float], others: Iterable[float] = ()) -> Interval
 
 
 def _at(ordered: Sequence[float], share: float) -> float:
-    """Interpolate between the two nearest ranks."""
+    """Return a quantile of sorted values, interpolated between the two nearest ones. `share` is from 0 to 1."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
@@ -56,25 +62,29 @@ def log_time(seconds: float) -> float:
 
 
 def shifted(seconds: float, by: float) -> float:
-    """Move a wait by so much log time."""
+    """Return a wait, in seconds, that is longer by this much log time."""
     return max(0.0, math.expm1(log_time(seconds) + by) * UNIT)
 
 
 def loss_90(p90: float, waited: float) -> float:
-    """Return the loss of a P90 in log time: a wait beyond it costs nine times as much as one below it."""
+    """Return how bad a forecast P90 was for a wait, in log time (the quantile loss).
+
+    A wait that is longer costs nine times as much as one that is shorter by the same log time.
+    """
     beyond = log_time(waited) - log_time(p90)
     return max(HIGH * beyond, (HIGH - 1) * beyond)
 
 
 def widened(simulated: Interval, by: float) -> Interval:
-    """Move P10 down and P90 up by so much log time."""
+    """Return the interval with P10 lowered and P90 raised by this much log time."""
     return replace(simulated, p10=shifted(simulated.p10, -by), p90=shifted(simulated.p90, by))
 
 
 def with_first(shown: Interval, first: float, waited: float = 0.0) -> Interval:
-    """Replace the median by its mean, in log time, with the time that the first in line has waited.
+    """Correct the median by the time that the first in line has waited, because waits in a line are alike.
 
-    At the join both have the same weight; the longer this ticket has waited, the less the first one's wait counts.
+    The new median is the weighted mean of both in log time. For a ticket that has just joined both have the same
+    weight; the longer it has waited, the less the first one's wait counts.
 
     Args:
         first: seconds that the first in line has waited.
@@ -88,7 +98,12 @@ def with_first(shown: Interval, first: float, waited: float = 0.0) -> Interval:
 
 
 def limited(shown: Interval, at_most: float | None, limit_is_p90: bool = False) -> Interval:
-    """Let nothing exceed the enforced limit; `limit_is_p90`: where there is one, it is the P90."""
+    """Return the interval cut at the longest wait that enforced limits allow.
+
+    Args:
+        at_most: that limit. None if there is none.
+        limit_is_p90: the limit is shown as P90.
+    """
     if at_most is None:
         return shown
     p50 = min(shown.p50, at_most)

@@ -1,4 +1,4 @@
-"""Decide which reports of a server's progress are accepted."""
+"""Decide which reports of a training program about its remaining time are accepted, for the wait forecast."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from datetime import datetime, timedelta
 from hub_extensions.core.messages.server import Progress
 
 LONGEST = timedelta(days=30)
-"""Maximum remaining time that a report may give."""
+"""Longest remaining time that a report may give."""
 AHEAD = timedelta(minutes=1)
-"""Maximum time by which a server's clock may be ahead."""
+"""Longest time by which the clock of a server, and so its report, may be ahead."""
 OVERDUE = timedelta(minutes=10)
-"""A report is ignored once this much time has passed after the end that it gave."""
+"""Time after the reported end from which the report is ignored, because it was wrong."""
 
 
 def taken(before: Progress | None, report: Progress, now: datetime, started: datetime) -> Progress | None:
-    """Return the report that counts from now on, or None if the earlier one stays.
+    """Return the report to use from now on, or None if a new report is not accepted and the earlier one stays.
 
     Args:
-        before: the report that counted until now.
-        now: by the wall clock.
-        started: when the server was ready, by the wall clock.
+        before: the report that was used until now. None if there was none.
+        report: the new report.
+        now: wall-clock time.
+        started: wall-clock time at which the server was ready.
     """
     if (
         report.at.tzinfo is None

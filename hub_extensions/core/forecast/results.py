@@ -1,6 +1,7 @@
 """The results of the wait forecast: values, their accuracy, and the combination of a likely wait with its upper bound.
 
-Standard library only, because pages and stores import it.
+A busy episode is the time from the first ticket (a user's place in line) that waits until the line is empty. This
+module uses the standard library only, because pages and the database layer import it.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ from hub_extensions.core.queue.wait_bound import WaitForecast
 from hub_extensions.core.text.reasons import Reason, explain
 
 FEW = 20
-"""Minimum number of finished uses of a pool for a likely wait."""
+"""Minimum number of finished uses (servers' times with a GPU) of a pool until a likely wait is shown."""
 PEOPLE = 3
-"""Minimum number of holders for a reason about usual durations: with fewer it would describe one person."""
+"""Minimum number of users who have such a GPU now for a sentence about when they usually stop: with fewer, it would
+tell others about one person."""
 SOON_END = 3600.0
-"""Seconds within which an end counts as soon."""
+"""Seconds within which a server has to end to count as one that ends soon."""
 VALID = timedelta(minutes=2)
-"""Older forecasts are not shown."""
+"""Age from which a forecast is not shown any more."""
 LAST = 2000
-"""Number of finished forecasts per pool that are kept in memory; those of the last `EPISODES` episodes count."""
+"""Number of forecasts with a known outcome that are kept in memory for each pool."""
 COVERED = (0.80, 0.97)
-"""Range of coverage outside which P90 is rough; the upper end applies once `EPISODES` busy episodes are known."""
+"""Share of waits below P90 that is good enough. Outside of this range forecasts are marked as rough; the upper end
+applies only if `EPISODES` busy episodes are known."""
 FEW_DATA, ROUGH = "few-data", "rough"
 UNKNOWN_ELSEWHERE = frozenset(
     {
@@ -44,17 +47,19 @@ UNKNOWN_ELSEWHERE = frozenset(
         "after-own-server",
     }
 )
-"""Reasons for which more data would not help."""
+"""Codes of reasons for an unknown wait that more data would not make known."""
 UNLIMITED = frozenset({"no-limit", "one-without-limit"})
-"""Reasons that only explain a missing upper bound."""
+"""Codes of reasons that explain only why there is no upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """The simulated interval of a ticket or offer and the one that is shown, in seconds from the computation.
+    """The likely wait of a ticket, or of a user who joins the line of an offer, in seconds from the computation.
 
     Attributes:
-        limit_is_p90: whether the upper bound, if there is one, is shown as P90.
+        played: the interval as it was simulated.
+        shown: the interval as users see it, corrected by the errors of earlier forecasts.
+        limit_is_p90: whether the upper bound of the wait, if there is one, is shown as P90.
     """
 
     played: Interval
@@ -64,16 +69,18 @@ class Likely:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """The part of a usage record that the forecast learns from.
+    """How long a user held a GPU: the part of a usage record that the forecast learns from.
 
     Attributes:
-        key: of the record.
+        key: key of the usage record.
+        pool: the devices of one kind that its device belongs to.
         share: thousandths of each device.
-        asked: when it was asked for, seconds by the wall clock.
-        lasted: seconds for which it held its devices.
-        at_limit: whether its time limit ended it.
+        asked: when the user asked for it, seconds by the wall clock.
+        lasted: seconds for which the server held its devices.
+        at_limit: whether its time limit ended it, so that it would have lasted longer.
         starting: seconds from admission to ready. None if not known.
-        limit: the seconds that the user asked for. None if users do not ask for a time (only some schedulers do).
+        limit: time limit in seconds that the user asked for. None if users do not ask for one, as here; records
+            imported from a batch system can have one.
     """
 
     key: str
@@ -90,7 +97,12 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class KnownEnd:
-    """The announced end of a server (countdown or progress report): seconds from now, and its relative deviation."""
+    """When a server will end, if that is known from a countdown to its stop or from a progress report.
+
+    Attributes:
+        seconds: time from now to the end.
+        spread: relative standard deviation of that time; 0 if it is exact.
+    """
 
     seconds: float
     spread: float = 0.0
@@ -98,13 +110,13 @@ class KnownEnd:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """Counts of one pool.
+    """Numbers about one pool, for the sentence about when its servers usually end.
 
     Attributes:
-        finished: finished uses.
-        held: leases.
-        people: users who hold a lease; 0 if the leases have different sizes.
-        ending: leases that are likely to end within `SOON_END`.
+        finished: finished uses that the forecast has learned from.
+        held: leases (servers that have a device now).
+        people: users who have a lease; 0 if the leases have different sizes.
+        ending: leases that will probably end within `SOON_END`.
     """
 
     finished: int
@@ -115,12 +127,15 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class LikelyWaits:
-    """The result of one computation.
+    """All likely waits, as one computation found them.
 
     Attributes:
-        at: the running time that it is for.
-        elapsed: seconds of the machine's clock at that time.
-        took: processor seconds.
+        at: running time to which the waits refer.
+        elapsed: the machine's monotonic clock at that time, in seconds.
+        tickets: ticket -> its likely wait.
+        offers: offer -> likely wait of a user who joins its line.
+        pools: pool -> numbers about it.
+        took: processor seconds of the computation.
     """
 
     at: datetime
@@ -133,15 +148,18 @@ class LikelyWaits:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A forecast that was given to a waiting ticket, and its outcome.
+    """A forecast that was shown to a waiting user, and its outcome, to learn from it.
 
     Attributes:
-        hour: full hours that the ticket had waited then.
+        hour: full hours that the ticket had waited then; 0 for the forecast at the join.
         at, running: time of the forecast by the wall clock and in running time.
-        ahead: number of tickets ahead.
-        rough: whether it was shown as rough.
+        ahead: number of tickets that were ahead.
+        played, shown: the interval as simulated, and as the user saw it.
+        at_most: the upper bound in seconds. None if there was none.
+        rough: whether it was marked as rough.
         end: ``started``; ``left`` or ``changed`` if the outcome cannot be known; "" while the ticket waits.
-        waited: seconds from the forecast to the start. None if it has not started.
+        waited: seconds from the forecast to the start. None if the server has not started.
+        over: when the wait ended. None while the ticket waits.
     """
 
     id: str
@@ -163,11 +181,13 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class ForecastInputs:
-    """The inputs of a forecast.
+    """Everything from which the likely waits are computed.
 
     Attributes:
-        asked: ticket or lease -> when it was asked for, seconds by the wall clock.
-        ends: lease -> its announced end. A lease without one is missing.
+        snapshot: the queue, as admission sees it.
+        now: running time.
+        asked: ticket or lease -> when the user asked for it, seconds by the wall clock.
+        ends: lease -> its end, if a countdown or progress report gives it. Other leases are missing.
     """
 
     snapshot: QueueSnapshot
@@ -178,10 +198,13 @@ class ForecastInputs:
 
 @dataclass(frozen=True, slots=True)
 class WaitForecasts:
-    """The forecasts for a snapshot. Tickets, offers and pools without a forecast are missing.
+    """The likely waits for one snapshot of the queue. Tickets, offers and pools without one are missing.
 
     Attributes:
-        sizes: pool -> number of its devices, for each pool where it is known.
+        tickets: ticket -> its likely wait.
+        offers: offer -> likely wait of a user who joins its line.
+        pools: pool -> numbers about it.
+        sizes: pool -> number of its devices, if that is known.
     """
 
     tickets: dict[str, Likely]
@@ -192,16 +215,18 @@ class WaitForecasts:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The accuracy of one pool's forecasts over the last busy episodes, each of which counts once. None if not known.
+    """How well the forecasts for one pool came true. None means not known.
+
+    The last busy episodes are judged, and each counts once, however many tickets it had.
 
     Attributes:
-        matured: number of forecasts whose ticket started.
+        matured: number of forecasts that are judged, because their servers have started.
         episodes: number of busy episodes that they belong to.
-        coverage_90: share that started before P90.
-        coverage_80: share that started between P10 and P90.
-        median_error: median of the seconds between P50 and the real wait.
-        worse_than_plain: whether the median of the waits known at the join would have been the better forecast.
-        rough: whether forecasts are marked as rough.
+        coverage_90: share of the waits that were shorter than P90; 0.9 is right.
+        coverage_80: share of the waits between P10 and P90; 0.8 is right.
+        median_error: median difference between P50 and the real wait, in seconds.
+        worse_than_plain: the median of earlier waits would have been a better forecast.
+        rough: users see the forecasts marked as rough.
     """
 
     pool: str
@@ -215,7 +240,7 @@ class Accuracy:
 
 
 def accuracy_of(pool: str, given: Iterable[Given]) -> Accuracy:
-    """Judge the forecasts of the last busy episodes; `given` in the order in which they came true."""
+    """Judge the forecasts of the last busy episodes. `given` has them in the order in which the waits ended."""
     episodes = busy_episodes([each for each in given if each.end == "started" and each.waited is not None])
     if not episodes:
         return Accuracy(pool)
@@ -233,7 +258,11 @@ def accuracy_of(pool: str, given: Iterable[Given]) -> Accuracy:
 
 
 def busy_episodes(given: Iterable[Given]) -> list[list[Given]]:
-    """Group forecasts by busy episode and return the last `EPISODES`; `given` in the order in which they came true."""
+    """Group forecasts by busy episode, and return the last `EPISODES` groups.
+
+    Args:
+        given: forecasts with a known wait, in the order in which the waits ended.
+    """
     found: deque[list[Given]] = deque(maxlen=EPISODES)
     until = -math.inf
     for each in given:
@@ -246,7 +275,7 @@ def busy_episodes(given: Iterable[Given]) -> list[list[Given]]:
 
 
 def _worse_than_plain(episodes: Sequence[Sequence[Given]]) -> bool:
-    """Whether the median of the waits known at the join missed by less than what was shown, in log time."""
+    """Whether a plain forecast would have been better: the median of all waits that were known when a ticket joined."""
     joins = [
         (each.running.timestamp(), number, each)
         for number, some in enumerate(episodes)
@@ -269,7 +298,7 @@ def _worse_than_plain(episodes: Sequence[Sequence[Given]]) -> bool:
 
 
 def _median(weighted: Sequence[tuple[float, float]]) -> float:
-    """Return the weighted median, the mean of two where it lies between them; the weights add up to 1."""
+    """Return the median of (value, weight) pairs whose weights add up to 1."""
     ordered, left = sorted(weighted), 0.5
     for at, (value, weight) in enumerate(ordered):
         left -= weight
@@ -290,12 +319,16 @@ def with_likely(
     age: timedelta = timedelta(0),
     as_of: datetime | None = None,
 ) -> WaitForecast:
-    """Return the forecast that is shown: the quantiles, none of them beyond the upper bound.
+    """Combine the upper bound of a wait with its likely wait to what users see. No quantile exceeds the bound.
 
     Args:
-        view: counts of the pool. None if nothing was computed for it.
+        bound: the wait with its upper bound, if there is one.
+        likely: the likely wait. None if none was computed.
+        view: numbers about the pool. None if nothing was computed for it.
+        title: title of the offer, for the reason.
+        rough: the likely wait is marked as rough.
         age: time since `likely` was computed.
-        as_of: when it was computed, by the wall clock.
+        as_of: wall-clock time at which it was computed.
     """
     if bound.now or view is None:
         return bound
@@ -321,7 +354,7 @@ def with_likely(
 
 
 def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequence[timedelta]:
-    """Return the quantiles as they are now, `age` after the computation."""
+    """Return P10, P50 and P90 of the remaining wait, if the likely wait was computed `age` ago."""
     shown = likely.shown
     p10, p50, p90 = (max(0.0, each - age.total_seconds()) for each in (shown.p10, shown.p50, shown.p90))
     most = None if at_most is None else at_most.total_seconds()
@@ -330,7 +363,7 @@ def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequen
 
 
 def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:
-    """Return why the wait is this long: how soon holders usually end, unless that describes one person."""
+    """Return the sentence that explains the wait: when the servers that have such a GPU usually end, or another one."""
     if bound.reason is not None and bound.reason.reason == "place-ends-first":
         return bound.reason
     found = usual_ends(view, title)
@@ -340,7 +373,9 @@ def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:
 
 
 def usual_ends(view: PoolView, title: str, ahead: int | None = None) -> Reason | None:
-    """Return how soon holders usually end, or None if that would describe one person.
+    """Return a sentence about when the servers that have such a GPU usually end.
+
+    None if there are so few users that it would tell others about one person.
 
     Args:
         ahead: number of tickets ahead, for the wording of a place in line. None for an offer.

@@ -1,7 +1,9 @@
-"""Simulate a line: when each ticket starts if everybody ahead uses a GPU for a given time.
+"""Simulate the lines: when each ticket (a user's place in line) starts, if every server keeps its GPU for a given time.
 
-Many worlds are simulated at once: an array has one row per world. Times are seconds from now. The rules are those of
-``core/queue/discipline.py``; ``benchmarks/discipline.py`` proves on random lines that both admit the same tickets.
+That time, the life of a use, is not known. So it is drawn at random from past uses, again and again: each set of lives
+gives one possible future, called a world. Many worlds are simulated at once, and an array has one row per world. Times
+are seconds from now. The rules of who is next are those of ``core/queue/discipline.py``; ``benchmarks/discipline.py``
+checks on random lines that both admit the same tickets.
 """
 
 from __future__ import annotations
@@ -22,34 +24,35 @@ DRAWS = 200
 """Number of worlds for a short line (the reference algorithm)."""
 FEWEST_DRAWS = 64
 LIVES = 30_000
-"""Approximate maximum of lives drawn for one pool: the number of worlds shrinks when there are more servers."""
+"""Approximate maximum number of lives drawn for one pool. With more servers, fewer worlds are simulated."""
 TOGETHER = 100
-"""Lives drawn, or steps simulated, between two checks whether the answer is still wanted."""
+"""Number of lives drawn, or steps simulated, between two calls of `go_on`, which may stop the simulation."""
 NEVER = np.inf
 LAST, FULL = np.iinfo(np.int64).max, np.iinfo(np.int32).max
 
 Life = Callable[["Wish"], FloatArray]
-"""Seconds for which a wish is held once it is granted, in each world."""
+"""Function from a wish to the seconds, in each world, for which the server will hold its GPU if it gets this offer."""
 
 
 class GivenUp(Exception):
-    """Raised when the caller no longer wants the answer."""
+    """The simulation was stopped, because its caller does not need the result any more."""
 
 
 def always() -> bool:
-    """Return True: the default for `go_on`."""
+    """Return True: the default of `go_on`, which never stops the simulation."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class HeldShares:
-    """A holder of shares of devices.
+    """A server that holds shares of devices now.
 
     Attributes:
+        holder: the user and the offer, from which the remaining time is drawn.
         shares: (device, thousandths) of each device.
-        frees: False if the end frees nothing (a foreign process stays, or the device is lost).
-        pool: the pool whose history describes the use. "" if it is the pool of the devices.
-        server: the server that counts against its user's own limit. None if it does not count (any more).
+        frees: False if its end frees no device, because another program stays on it, or the device is lost.
+        pool: the pool from whose past uses its life is drawn. "" if it is the pool of the devices.
+        server: name of the server, if it counts towards the limit of GPUs per user. None if it does not (any more).
     """
 
     id: str
@@ -65,11 +68,12 @@ class Wish:
     """One offer that a ticket accepts.
 
     Attributes:
-        pool: whose line the ticket waits in; `CPU` needs a start, but no device.
+        pool: the pool in whose line the ticket waits; `CPU` for a server that needs a start but no device.
         share: thousandths of each of `devices` devices.
-        place: the ticket's place in this line. Tickets with equal places are served in the order given.
-        held_up: nobody can be given this offer now. The place in line still counts.
-        shown: a forecast may be shown for this offer.
+        holder: the user and the offer, from which the time is drawn for which the server will hold its GPU.
+        place: the ticket's place in this line (a serial number). Tickets with equal places are served in their order.
+        held_up: nobody can get this offer now, but the ticket still keeps its place in line.
+        shown: a likely wait may be shown for this offer.
     """
 
     pool: str
@@ -86,9 +90,9 @@ class Waiting:
     """A ticket in line.
 
     Attributes:
-        wishes: in the user's order of preference; empty for CPU only.
-        waited: seconds up to now.
-        server: the server that would start.
+        wishes: the offers that it accepts, in the user's order of preference; empty for CPU only.
+        waited: seconds that it has waited so far.
+        server: name of the server that will start.
     """
 
     id: str
@@ -99,10 +103,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """The limit on servers that start at the same time.
+    """The limit of servers that may be starting at the same time.
 
     Attributes:
-        most: the limit.
+        most: that number.
         takes: seconds from admission to ready.
         starting: seconds until each server that is starting now is ready.
     """
@@ -114,15 +118,16 @@ class Brake:
 
 @dataclass(frozen=True, slots=True)
 class SimulationState:
-    """Everything that a wait depends on.
+    """Everything on which the simulated waits depend, apart from the lives.
 
     Attributes:
-        pools: pool -> the devices that may be given to this hub's servers.
-        waiting: in the order of their first places.
-        brake: None if the start brake cannot hold anybody back.
-        held_up: pools in which nobody can be given anything.
+        pools: pool -> the devices that this hub may give to servers.
+        held: the servers that hold devices now.
+        waiting: the tickets in line, in the order of their first places.
+        brake: the limit of simultaneous starts. None if it cannot delay anybody.
+        held_up: pools of which nobody can get a device now.
         whole: thousandths (or slices) of a whole device.
-        limit: servers with a GPU that one user may hold. None if there is no limit.
+        limit: number of servers with a GPU that one user may have. None if there is no limit.
     """
 
     pools: Mapping[str, tuple[str, ...]]
@@ -135,18 +140,18 @@ class SimulationState:
 
 
 def draws_for(servers: int) -> int:
-    """Return the number of worlds, which is smaller when many lives have to be drawn."""
+    """Return how many worlds to simulate: fewer if there are many servers, because a life is drawn for each."""
     return max(FEWEST_DRAWS, min(DRAWS, LIVES // servers)) if servers else DRAWS
 
 
 @dataclass(frozen=True, slots=True)
 class Worlds:
-    """The result of a simulation: seconds from now, in each world.
+    """The result of a simulation. All times are seconds from now, in each world; `NEVER` if it does not happen.
 
     Attributes:
-        starts: ticket -> its start.
-        asks: the start of each offer that was only asked for.
-        left: holder or lease -> its end.
+        starts: ticket -> when its server starts.
+        asks: for each of the requested offers, when a server would start whose user joins the line last.
+        left: id of a server that holds devices now -> when it ends.
     """
 
     starts: dict[str, FloatArray]
@@ -162,13 +167,14 @@ def simulate(
     go_on: Callable[[], bool] = always,
     by_curve: Collection[str] = (),
 ) -> Worlds:
-    """Draw lives and simulate the line.
+    """Draw lives for all servers, and simulate the lines with them.
 
     Args:
         histories: pool -> durations of its finished uses.
-        asks: offers whose wait is simulated for somebody who joins last.
-        go_on: called now and then; False stops the simulation.
-        by_curve: pools whose lives are drawn without regard to the user.
+        seed: seed of the random numbers.
+        asks: offers for which the wait of a user is simulated who joins the line last.
+        go_on: called now and then; if it returns False, the simulation stops.
+        by_curve: pools for which lives are drawn without regard to the user.
 
     Raises:
         GivenUp: `go_on` returned False.
@@ -202,7 +208,7 @@ def simulate(
 
 
 def _lives(draws: Draws, holders: Sequence[UseHolder], go_on: Callable[[], bool]) -> Iterator[FloatArray]:
-    """Draw the lives of these uses, in their order."""
+    """Draw the lives of these servers, in their order, and call `go_on` in between."""
     for part in range(0, len(holders), TOGETHER):
         if not go_on():
             raise GivenUp
@@ -222,15 +228,18 @@ def simulate_lives(
     asks: Sequence[Wish] = (),
     go_on: Callable[[], bool] = always,
 ) -> tuple[dict[str, FloatArray], list[FloatArray]]:
-    """Simulate a line with given lives.
+    """Simulate the lines with given lives.
 
     Args:
-        left: holder -> seconds until its end, in each world. A holder that is missing never ends.
-        life: returns how long a wish is held once it is granted.
+        left: id of a server that holds devices now -> seconds until its end, in each world. A server that is missing
+            never ends.
+        life: returns how long a server will hold its GPU if it gets an offer.
         count: number of worlds.
+        asks, go_on: as in `simulate`.
 
     Returns:
-        The start of each ticket, and of each of `asks` if it came last. `NEVER` if it does not start.
+        Ticket -> its start in each world, and for each of `asks` the start of a user who joins last. `NEVER` if it does
+        not start.
     """
     lives: dict[int, FloatArray] = {}
     for ticket in state.waiting:
@@ -262,7 +271,7 @@ def _without_brake(
     asks: Sequence[Wish],
     go_on: Callable[[], bool],
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the starts of the tickets and of `asks`, one row per world, if any number may start at once."""
+    """Return the starts of the tickets and of `asks`, one row per world, without the limit of simultaneous starts."""
     state = replace(state, brake=None)
     starts, found = np.zeros((count, len(state.waiting))), np.full((count, len(asks)), NEVER)
     slots = {pool: _Slots(size, _held_in(state, pool), left, count) for pool, size in _slot_pools(state, asks).items()}
@@ -289,7 +298,7 @@ def _without_brake(
 
 
 def _exceeds(brake: Brake, starts: FloatArray, asked: FloatArray) -> Flags:
-    """Return in which worlds more servers would start at once than may."""
+    """Return in which worlds these starts exceed the limit of simultaneous starts."""
     under_way = np.tile(np.array(brake.starting) - brake.takes, (len(starts), 1))
     every = np.sort(np.concatenate((under_way, starts), axis=1), axis=1)
     over: Flags = np.zeros(len(starts), dtype=bool)
@@ -315,10 +324,12 @@ def _by_place(waiting: Sequence[Waiting]) -> list[int]:
 
 
 def _slot_pools(state: SimulationState, asks: Sequence[Wish]) -> dict[str, int]:
-    """Return pool -> slots, of the pools whose line can be simulated ticket by ticket, in the order of first places.
+    """Return the pools that can be simulated in the fast way, each with its number of slots.
 
-    Such a pool consists of equal slots. Nobody in its line can be held back by a user's own limit, waits for an offer
-    that is held up, or has another order in another line. Tickets with several offers wait for such pools only.
+    A slot is the room for one share on a device. In the fast way, one ticket after another takes the slot that is free
+    next, in the order of their first places. This needs pools with equal slots, in whose lines no ticket can be delayed
+    by the limit per user, waits for an offer that nobody can get, or comes in another order than in another line. The
+    tickets in it that accept several offers must wait for such pools only.
     """
     limited = set(_limited_users(state, state.waiting))
     wanted: dict[str, list[Wish]] = {pool: [] for pool in state.pools}
@@ -357,7 +368,10 @@ def _slot_pools(state: SimulationState, asks: Sequence[Wish]) -> dict[str, int]:
 
 
 def _start_in(pools: Sequence[_Slots], lives: Sequence[FloatArray]) -> FloatArray:
-    """Start a ticket in the pool that has a free slot first; of several with one at once, in the one it prefers."""
+    """Start a ticket in that of its pools that has a free slot first, and return when, in each world.
+
+    If several have a free slot at the same time, it starts in the one that the user prefers.
+    """
     free = np.array([pool.next_free() for pool in pools])
     chosen = free.argmin(axis=0)
     for number, (pool, life) in enumerate(zip(pools, lives, strict=True)):
@@ -367,7 +381,7 @@ def _start_in(pools: Sequence[_Slots], lives: Sequence[FloatArray]) -> FloatArra
 
 
 def _limited_users(state: SimulationState, waiting: Sequence[Waiting]) -> dict[str, set[str]]:
-    """Return user -> servers, of the users whose own limit may hold back one of their tickets."""
+    """Return user -> servers, for users with so many servers and tickets that the limit per user may delay a ticket."""
     if state.limit is None:
         return {}
     servers: dict[str, set[str]] = {}
@@ -381,7 +395,7 @@ def _limited_users(state: SimulationState, waiting: Sequence[Waiting]) -> dict[s
 
 
 def equal_slots(devices: Sequence[str], held: Sequence[HeldShares], wishes: Sequence[Wish], whole: int = WHOLE) -> int:
-    """Return how many servers fit if all have an equal share of one device each, or 0 if the shares differ."""
+    """Return how many servers fit on the devices if all have the same share of one device; 0 if shares differ."""
     shares = {wish.share for wish in wishes} | {share for each in held for _, share in each.shares}
     if any(wish.devices != 1 for wish in wishes) or any(len(each.shares) != 1 for each in held) or len(shares) != 1:
         return 0
@@ -392,11 +406,12 @@ def equal_slots(devices: Sequence[str], held: Sequence[HeldShares], wishes: Sequ
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAdmission:
-    """One admission of one world.
+    """One admission in one world: which ticket starts when, with which offer and device.
 
     Attributes:
-        wish: the number of the granted wish, in the user's order of preference.
-        device: the granted device, the first if there are several. None for CPU only.
+        at: seconds from now.
+        wish: number of the offer it gets, in the user's order of preference, from 0.
+        device: the device it gets, the first if there are several. None for CPU only.
     """
 
     ticket: str
@@ -408,7 +423,7 @@ class SimulatedAdmission:
 def simulate_admissions(
     state: SimulationState, left: Mapping[str, float], life: Callable[[Wish], float]
 ) -> list[SimulatedAdmission]:
-    """Simulate one world with given lives event by event and return its admissions in their order."""
+    """Simulate one world with given lives, and return its admissions in their order, for comparison with the queue."""
     if not state.waiting:
         return []
     lives = {id(wish): np.array([life(wish)]) for ticket in state.waiting for wish in ticket.wishes if wish.pool != CPU}
@@ -419,7 +434,7 @@ def simulate_admissions(
 
 
 class _Slots:
-    """A pool of equal slots: the first in line takes the slot that is free next."""
+    """A pool of equal slots (room for one share each). The first ticket in line takes the slot that is free next."""
 
     def __init__(self, slots: int, held: Sequence[HeldShares], left: Mapping[str, FloatArray], count: int) -> None:
         self._now: FloatArray = np.zeros(count)
@@ -429,24 +444,31 @@ class _Slots:
             self._free[:, at] = left.get(each.id, NEVER)
 
     def next_free(self) -> FloatArray:
-        """Return when the next in line could start."""
+        """Return when the next ticket in line could start, in each world."""
         self._next = self._free.argmin(axis=1)
         found: FloatArray = np.maximum(self._free[self._rows, self._next], self._now)
         return found
 
     def take(self, at: FloatArray, life: FloatArray, worlds: Flags) -> None:
-        """Nobody behind starts before `at`; in these worlds, the slot of `next_free` is taken from then on."""
+        """Let the next ticket start at `at`, so that no later ticket starts sooner.
+
+        Args:
+            at: its start, in each world.
+            life: how long it holds the slot.
+            worlds: the worlds in which it takes the slot of `next_free` here, and not one of another pool.
+        """
         self._now = at
         until = np.where(worlds, at + life, self._free[self._rows, self._next])
         self._free[self._rows, self._next] = until
 
 
 class _Events:
-    """Lines that depend on each other, simulated event by event; each world is at a time of its own.
+    """Lines that depend on each other, simulated event by event.
 
-    Lines depend on each other by tickets with several offers, by the start brake, and by users' own limits. At each
-    moment the first of all heads that can be given something is admitted, until nobody can be; then the world moves on
-    to the next end of a use, or, if the brake holds everybody back, to the next end of a start.
+    Lines depend on each other if tickets accept several offers, by the limit of simultaneous starts, and by the limit
+    per user. At each moment, the first ticket at the head of a line for which a device is free is admitted, until there
+    is none. Then the world moves on to the next end of a use or, if too many servers are starting, of a start. The
+    worlds are simulated side by side, but each has its own present time.
     """
 
     def __init__(
@@ -465,7 +487,7 @@ class _Events:
         self._step = 0
         self._left = np.full(count, len(waiting))
         self._granted = np.full((count, len(waiting) + 1, 3), -1)
-        """Step of the admission, number of the wish, number of the device."""
+        """For each world and ticket: step of its admission, number of its wish, number of its device; -1 if none."""
         cpu = (Wish(CPU, 0, UseHolder("", "", 0.0)),)
         wishes = [ticket.wishes or cpu for ticket in waiting]
         self._queues = list(dict.fromkeys([wish.pool for some in [*wishes, asks] for wish in some]))
@@ -483,7 +505,7 @@ class _Events:
     def _name_tickets(
         self, waiting: Sequence[Waiting], wishes: Sequence[Sequence[Wish]], lives: Mapping[int, FloatArray]
     ) -> None:
-        """Make the lines, and for each ticket and line what the ticket would take there."""
+        """Fill the tables of the lines, and of what each ticket would take in each of its lines."""
         lines, tickets = len(self._queues), len(waiting)
         number = {pool: at for at, pool in enumerate(self._queues)}
         in_line: list[dict[int, list[int]]] = [{} for _ in self._queues]  # ticket -> its wishes in that line
@@ -533,7 +555,7 @@ class _Events:
                 self._queues_of[ticket, at], self._positions_of[ticket, at] = line, position
 
     def _limit_users(self, waiting: Sequence[Waiting]) -> None:
-        """Number the servers of users whose own limit may hold back a ticket, and their tickets for other servers."""
+        """Fill the tables of the limit per user: servers of users whose tickets it may delay, and these tickets."""
         limited = _limited_users(self._state, waiting)
         self._server: dict[tuple[str, str], int] = {}
         for user, servers in limited.items():
@@ -555,7 +577,7 @@ class _Events:
         self._started: Flags = np.zeros((self._count, tickets + 1), dtype=bool)
 
     def _name_devices(self, wishes: Sequence[Wish], left: Mapping[str, FloatArray]) -> None:
-        """Number the devices line by line, with what is held of them."""
+        """Fill the tables of the devices, line by line, and of what is held of them."""
         state, number = self._state, dict[str, int]()
         lines: list[int] = []
         for line, pool in enumerate(self._queues):
@@ -599,7 +621,7 @@ class _Events:
     # ------------------------------------------------------------------ time
 
     def run(self, go_on: Callable[[], bool]) -> None:
-        """Simulate until nobody waits, or nothing happens any more.
+        """Simulate until nobody waits any more, or until no event is left.
 
         Raises:
             GivenUp: `go_on` returned False.
@@ -722,7 +744,7 @@ class _Events:
             self._hold(rows, server, 1)
 
     def _answer(self, rows: Places, room: Flags) -> None:
-        """Note which of the offers that are only asked for could start now: nobody in line can start any more."""
+        """Note for which of `asks` a user who joins last would start now, because nobody in line can start now."""
         for number, (line, wish, can) in enumerate(self._asks):
             if can:
                 still = room & ~np.isfinite(self.asked[rows, number]) & ~self._waiting[rows, line].any(axis=1)
@@ -742,7 +764,7 @@ class _Events:
         self._holder[rows, device, column] = len(self._server) if server is None else server
 
     def _release(self, rows: Places) -> None:
-        """Give back what has ended by now in these worlds."""
+        """Free the devices of the uses that have ended by now in these worlds."""
         at, device, column = np.nonzero(self._ends[rows] <= self._now[rows, None, None])
         if not len(at):
             return
@@ -753,7 +775,7 @@ class _Events:
             self._hold(row, self._holder[row, device, column], -1)
 
     def _hold(self, rows: Places, server: Places, change: int) -> None:
-        """Count the servers that users with a limit hold, and let their other tickets wait or be passed over."""
+        """Count servers towards their users' limit, or not any more, and pass over their users' other tickets or not."""
         limit = self._state.limit or 0
         for row, name in zip(rows.tolist(), server.tolist(), strict=True):
             if name == len(self._server):

@@ -1,7 +1,7 @@
-"""Forecast the likely waits of a whole line.
+"""Forecast the likely waits of all tickets (users' places in line).
 
-The line is simulated with the durations of finished uses. Then the intervals are corrected by the errors of earlier
-forecasts. Times are seconds.
+The lines are simulated in many worlds (possible futures), in which servers hold their GPUs as long as in past uses.
+Then the intervals are corrected by the errors of earlier forecasts. Times are seconds.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from hub_extensions.core.queue.capacity import Capacity
 from hub_extensions.core.queue.model import LeaseState, QueueSnapshot
 
 STARTS = 50
-"""Number of latest starts whose median is the time that a start takes (the field's "median of the last 50")."""
+"""Number of last starts whose median is the assumed duration of a start."""
 FIRST_START = 60.0
-"""Seconds that a start is assumed to take before any was seen."""
+"""Seconds that a start is assumed to take before any start is known."""
 MAX_KEYS = 1000
-"""Number of records whose keys are remembered: a record is written again if the hub reports its end late."""
+"""Number of usage records whose keys are remembered, so that no record is learned twice: one is written again if the
+hub reports its end late."""
 
 
 class WaitModel:
-    """Learns from finished uses and from earlier forecasts, and makes forecasts.
+    """The model of the waits: it learns from finished uses and from earlier forecasts, and makes new forecasts.
 
     Args:
-        histories: pool -> durations of its uses, to share between models. By default the model has its own.
+        histories: pool -> durations of its finished uses, to share them between models. None gives the model its own.
     """
 
     def __init__(self, histories: dict[str, DurationHistory] | None = None) -> None:
@@ -47,7 +48,7 @@ class WaitModel:
         self._keys: dict[str, None] = {}
 
     def learn(self, stays: Iterable[Stay]) -> None:
-        """Learn from finished uses, in the order in which they ended. A record that is known already is ignored."""
+        """Learn from finished uses, in the order in which they ended. A use that was learned already is ignored."""
         for stay in stays:
             if stay.key in self._keys:
                 continue
@@ -64,17 +65,20 @@ class WaitModel:
     def matured(
         self, pool: str, played: Interval, waited: float, at_most: float | None = None, joined: float = math.inf
     ) -> None:
-        """Learn from a forecast that was given at a join after its wait is over: see `BusyEpisodes.matured`."""
+        """Learn from the forecast that a user got when joining the line, now that the wait is over.
+
+        `BusyEpisodes.matured` describes the arguments; `played` is the simulated interval.
+        """
         self._episodes.setdefault(pool, BusyEpisodes()).matured(played, waited, at_most, joined)
 
     def finished(self, pool: str) -> int:
-        """Return the number of uses of this pool that were learned from."""
+        """Return the number of this pool's uses from which the model has learned."""
         history = self.histories.get(pool)
         return 0 if history is None else history.finished
 
     @property
     def starting(self) -> float:
-        """Seconds that a start takes."""
+        """Seconds that a start usually takes, from admission to ready."""
         ordered = sorted(self._starts)
         return ordered[len(ordered) // 2] if ordered else FIRST_START
 
@@ -87,13 +91,13 @@ class WaitModel:
         go_on: Callable[[], bool] = always,
         now: float = math.inf,
     ) -> Waits:
-        """Forecast a simulated line: see `likely_waits`."""
+        """Return the likely waits of lines that are given as input of the simulation; see `likely_waits`."""
         return likely_waits(
             queue, self.histories, self._episodes, seed=seed, asks=asks, at_most=at_most, go_on=go_on, now=now
         )
 
     def answer(self, inputs: ForecastInputs, seed: int, go_on: Callable[[], bool] = always) -> WaitForecasts:
-        """Forecast the wait of everybody in line, and for every offer that of somebody who joins now.
+        """Return the likely wait of each ticket in line, and for each offer that of a user who joins now.
 
         Raises:
             GivenUp: `go_on` returned False.
@@ -119,11 +123,12 @@ class WaitModel:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The likely waits of one line. None if there are too few data, or if most simulated worlds never reach the start.
+    """Likely waits. A wait is None if there are too few data, or if the server never starts in too many worlds.
 
     Attributes:
-        asks: the wait for each offer that was only asked for.
-        left: lease -> median of the seconds until its end.
+        tickets: ticket -> its likely wait.
+        asks: for each of the requested offers, the likely wait of a user who joins last.
+        left: lease -> median of the simulated seconds until its end.
     """
 
     tickets: dict[str, Likely | None]
@@ -142,15 +147,18 @@ def likely_waits(
     go_on: Callable[[], bool] = always,
     now: float = math.inf,
 ) -> Waits:
-    """Forecast the wait of each ticket, and of each of `asks` for somebody who joins last.
+    """Return the likely wait of each ticket, and for each of `asks` that of a user who joins last.
 
     Args:
+        state: the lines to simulate.
         histories: pool -> durations of its finished uses.
-        episodes: pool -> the errors of its forecasts.
-        at_most: ticket -> the upper bound of its wait, seconds.
-        go_on: called now and then; False stops the computation.
-        now: seconds by the clock of the joins in `episodes`. Infinite if not known: the wait of the first in line is
-            ignored then.
+        episodes: pool -> the errors of its earlier forecasts.
+        seed: seed of the random numbers.
+        asks: offers for which the wait of a user is simulated who joins last.
+        at_most: ticket -> longest wait that enforced limits allow, in seconds.
+        go_on: called now and then; if it returns False, the computation stops.
+        now: seconds by the clock by which `episodes` has the joins. Infinite if not known; then forecasts are not
+            corrected by the wait of the first in line.
 
     Raises:
         GivenUp: `go_on` returned False.
@@ -189,11 +197,13 @@ def likely_waits(
 
 @dataclass(frozen=True)
 class _PoolView:
-    """The corrections of a pool's forecasts at this moment.
+    """How the simulated waits of one pool become the waits to show.
 
     Attributes:
-        first: the first in line, if anybody waits.
-        nameless: users are not distinguished, so the quantiles also count the simulation by the pool's curve.
+        lessons: the corrections that follow from earlier forecasts.
+        first: the first ticket in line. None if nobody waits.
+        nameless: the pool has too few users to distinguish them. Then the quantiles are those of two simulations, the
+            second one with lives drawn from the survival curve.
     """
 
     lessons: Lessons
@@ -203,16 +213,19 @@ class _PoolView:
 
     @staticmethod
     def of(episodes: BusyEpisodes | None, first: Waiting | None, now: float, nameless: bool) -> _PoolView:
-        """Return the view of a pool; `episodes` is None if no wait with a forecast is over yet."""
+        """Return the value for a pool; `episodes` is None if no wait with a forecast is over yet."""
         return _PoolView(Lessons() if episodes is None else episodes.lessons, first, now, nameless)
 
     def likely(
         self, starts: FloatArray, by_curve: FloatArray | None, most: float | None = None, ticket: Waiting | None = None
     ) -> Likely | None:
-        """Return the forecast, or None if too many simulated lines never reach the start.
+        """Return the likely wait, or None if the server never starts in too many worlds.
 
         Args:
-            most: the limit that is enforced, if any. ticket: None for somebody who would come last.
+            starts: the start in each world.
+            by_curve: the start in each world of the second simulation. None if there was none.
+            most: longest wait that enforced limits allow. None if there is no such limit.
+            ticket: the ticket. None for a user who would join last.
         """
         others = by_curve if self.nameless and by_curve is not None else ()
         found = quantiles(np.sort(starts).tolist(), np.sort(others).tolist() if len(others) else ())
