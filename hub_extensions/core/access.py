@@ -22,7 +22,7 @@ notebook can read both.
 
 
 class ApiAction(Enum):
-    """The actions of the GPU service's API, told apart by the right that each needs. The value is a text for people."""
+    """An action of the GPU service's API, for which a caller needs a right. The value is its name for people."""
 
     READ = "look at the offers"
     LIST_OWN = "look at one's own places in line"

@@ -74,7 +74,7 @@ def dra_pools(
     """Count the devices of each claim template.
 
     Args:
-        why_not: returns the reason why a node accepts no new pods of ours, None if it does. The name is "" for devices
+        why_not: returns the reason why a node accepts no new servers, or None if it does. The name is "" for devices
             that do not belong to a single node.
         ours: namespace and name of the pods that are servers of this hub.
 

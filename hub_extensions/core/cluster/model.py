@@ -45,7 +45,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """A pod that requests a GPU in any way, or that is a server of our hub. Other pods are not kept.
+    """A pod that requests a GPU in any way, or that is a server of this hub. Other pods are not kept.
 
     Attributes:
         node: the node that the pod is bound to; "" before.
@@ -54,8 +54,8 @@ class PodFacts:
             is more.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed``, ``Unknown``.
         reason, message: reason and message of the status, or "".
-        lease, offer: values of our labels; "" on other pods. The offer is not an `OfferId`, because a label contains
-            ``_`` instead of ``@``.
+        lease, offer: values of this product's labels; "" on other pods. The offer is not an `OfferId`, because a label
+            contains ``_`` instead of ``@``.
         user, server: values of KubeSpawner's annotations, or "".
         deleting: the pod has a deletion timestamp.
         unscheduled: reason of condition PodScheduled=False (``Unschedulable``, ``SchedulingGated``); "" if the pod is
@@ -233,7 +233,7 @@ class ClusterView:
         slices, claims, templates: None if the cluster does not use DRA, or the hub is not allowed to read it.
         counters: shared counters of devices in `slices` that are created on demand.
         volumes: volumes of the pods, as far as the hub is allowed to read them.
-        namespace: namespace of our servers' pods; "" if not known.
+        namespace: namespace of the pods of this hub's servers; "" if not known.
         at: wall-clock time of the last message from the API server.
         problem: why the cluster cannot be read now, as a sentence; "" if it can.
     """

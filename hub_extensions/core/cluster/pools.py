@@ -126,7 +126,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class PoolSurvey:
-    """The pools of a cluster.
+    """All pools of a cluster, counted at one moment.
 
     Attributes:
         pools: pools by id.

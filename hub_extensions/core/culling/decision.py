@@ -90,7 +90,8 @@ def decide(
     Args:
         warned: since when a warning is shown (`ServerFacts.warned`); `None` if none is shown.
         warned_for: the cause of that warning (`ServerFacts.cause`); `None` if it counts for any end. The warning also
-            counts for another end that was in sight then, but not for one that an admin has moved into the countdown.
+            counts for another end that could be foreseen then, but not for an end that came nearer later, because an
+            administrator changed the limits.
         promised: the end that the last countdown showed (`ServerFacts.promised`); `None` if none was shown.
     """
     ends = _ends(evidence, policy, now)

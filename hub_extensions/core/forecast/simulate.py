@@ -65,7 +65,7 @@ class HeldShares:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One offer that a ticket accepts.
+    """One offer that a simulated ticket accepts.
 
     Attributes:
         pool: the pool in whose line the ticket waits; `CPU` for a server that needs a start but no device.
@@ -87,7 +87,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A ticket in line.
+    """A ticket in line (a user's place), as it is simulated.
 
     Attributes:
         wishes: the offers that it accepts, in the user's order of preference; empty for CPU only.
@@ -775,7 +775,7 @@ class _Events:
             self._hold(row, self._holder[row, device, column], -1)
 
     def _hold(self, rows: Places, server: Places, change: int) -> None:
-        """Count servers towards their users' limit, or not any more, and pass over their users' other tickets or not."""
+        """Count servers towards the limit per user, or not any more, and update which tickets it delays."""
         limit = self._state.limit or 0
         for row, name in zip(rows.tolist(), server.tolist(), strict=True):
             if name == len(self._server):

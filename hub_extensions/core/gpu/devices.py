@@ -99,7 +99,7 @@ class DeviceState:
     """A device, and whether it is there and used by others now.
 
     Attributes:
-        foreign: whether processes without a lease of ours run on it.
+        foreign: whether processes run on it that no server of this hub has started.
         present: False if the driver listed the device earlier and no longer does.
     """
 

@@ -204,7 +204,7 @@ class LeftOutInfo:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenPod:
-    """A pod of ours that the hub no longer knows. It keeps its GPU until somebody deletes it.
+    """The pod of a user's server that the hub does not know any more. It keeps its GPU until somebody deletes it.
 
     Attributes:
         offer: the value of its label, which has ``_`` for the ``@`` of an offer's id. Anybody may have written it.
@@ -266,7 +266,7 @@ class OfferEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health of the service. Everybody sees `ready`; the other fields need a token, and are `None` without one.
+    """The health of the service. Everybody sees `ready`; the other fields have values only for callers with a token.
 
     Attributes:
         ready: the service can answer requests.

@@ -208,10 +208,11 @@ class WithoutSessions:
 
 @dataclass(frozen=True, slots=True)
 class DrainState:
-    """Whether the service stops the server.
+    """Whether and when the service stops a server: the answer to `SignedOut`.
 
     Attributes:
-        left_seconds: time until the stop begins; `None` if it will not stop, because no such lease exists here.
+        left_seconds: time until the stop begins; `None` if the service will not stop it, because it does not know the
+            lease.
         takes_seconds: how long the stop may take then, including its turn among other stops.
     """
 

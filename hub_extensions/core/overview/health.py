@@ -40,7 +40,7 @@ def judge_health(
     unproved: int = 0,
     over_quota: Mapping[OfferId, QuotaHold] = EMPTY,
 ) -> HealthVerdict:
-    """Return the findings for administrators.
+    """Return what is wrong with the service, the GPUs, the queue and the cluster, for administrators.
 
     Args:
         offers: state of all offers. An offer that is free while somebody waits for it is a finding.

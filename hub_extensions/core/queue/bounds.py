@@ -131,7 +131,7 @@ def bounds_on_nodes(
 
     An earlier ticket that may use at least one of these nodes counts as if it took a device there, which can only raise
     the bound. As long as somebody waits for these nodes, each of their devices is in use, and each ticket ahead holds
-    one for at most one lifetime.
+    one for at most one turn (its start, its lifetime, and its release).
 
     Args:
         mine: the nodes and the share that the tickets ask for, and the devices on these nodes.

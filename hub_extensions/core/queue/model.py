@@ -245,7 +245,7 @@ class PoolQueue:
 
 @dataclass(frozen=True)
 class QueueSnapshot:
-    """Everything one admission decides on.
+    """Everything on which one admission decides: offers, devices, tickets, leases and limits, at one moment.
 
     Attributes:
         devices: devices of one machine. None on a cluster, and while they are not known: nobody gets a GPU then.

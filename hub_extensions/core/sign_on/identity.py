@@ -132,14 +132,14 @@ def name_of(claims: Claims, path: str) -> str | SignOnRefusal:
 
 
 class MissingGroups(str, Enum):
-    """Meaning of a missing groups claim."""
+    """What it means if the groups claim is missing: the person has no groups, or the groups are unknown."""
 
     NONE = "none"
     UNKNOWN = "unknown"
 
 
 class GroupsProblem(str, Enum):
-    """Why the claims contain no groups."""
+    """Why the claims contain no groups: the claim is missing, was omitted as too large, or cannot be read."""
 
     MISSING = "missing"
     LEFT_OUT = "left-out"
@@ -175,7 +175,7 @@ GroupsClaim = str | Callable[[dict[str, Any]], Any]
 def claimed_groups(
     claims: Claims, claim: GroupsClaim, *, names: Mapping[str, str], kept: Collection[str]
 ) -> ClaimedGroups:
-    """Read the groups of a person.
+    """Read the groups of a person from the provider's claims.
 
     Args:
         names: the provider's name of a group -> the hub's; other groups keep their names.

@@ -1,4 +1,4 @@
-"""The headers that an app behind the gate receives: the caller's identity, and the browser's cookies without ours."""
+"""The headers that an app behind the gate receives: the caller's identity, and cookies without the gate's own."""
 
 from __future__ import annotations
 

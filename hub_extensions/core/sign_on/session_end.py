@@ -63,7 +63,7 @@ class EndReport:
         tokens: number of deleted tokens.
         tokens_kept: number of the person's tokens that are left.
         servers_stopped: names of the servers that stop.
-        stops_at: when the last of them stops; `None` if none stops.
+        stops_at: when the last of these servers stops; `None` if none stops.
         servers_asked: servers that checked their open pages with the hub again.
         milliseconds: how long it took.
         gate_told: whether the gate has confirmed the end; False if it has not answered yet and will be called again,

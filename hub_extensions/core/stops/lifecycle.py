@@ -29,17 +29,19 @@ After the stop:
 | returning |             |           | returned | gone |
 | returned  |             |           |          | gone |
 
-A record begins when an end is *announced*: somebody orders it, or the warning of another cause begins. It holds all
-causes in sight. When the last one is withdrawn, or is not in sight any more, the server is *running* again and has no
-record. While a stop is *draining*, cells are interrupted, open notebooks are saved, and the user's hook runs. Then the
-hub is *asked*. A try that failed or was put off *waits* for its pause. A stop whose server the hub has stopped is
-*ending* until its lease is proved over, and *returning* after that if the server is to come back without a GPU.
+A record begins when a stop is *announced*: somebody orders it, or its user is warned. The record holds all causes for
+which the server will stop. When the last of them is withdrawn, or does not apply any more, the server is *running*
+again and has no record. While a stop is *draining*, cells are interrupted, open notebooks are saved, and the user's
+hook runs. Then the hub is *asked* to stop the server. A try that failed or was put off *waits* for its pause. After the
+hub has stopped the server, the stop is *ending* until it is proved that the device is free, and then *returning* if the
+server is to be started again without a GPU.
 
 **The point of no return is the first interrupt of a kernel**, or the request to the hub if no kernel is interrupted:
-from then on `refuse_withdrawal` refuses every withdrawal, also while a later try waits. New evidence is not a
-withdrawal: until the hub is asked, a server at work is not stopped for idleness (PUT_OFF, CALMED).
+from then on `refuse_withdrawal` refuses every withdrawal, also while a later try waits. That a server is at work again
+is not a withdrawal: until the hub is asked, such a server is not stopped for idleness (PUT_OFF, CALMED).
 
-A stop that is not over by its deadline is alarmed in any state (`fault_of`). A step outside the table raises KeyError.
+A stop that is not over by its deadline is reported to administrators in any state (`fault_of`). A step that is not in
+the table raises KeyError.
 """
 
 from __future__ import annotations

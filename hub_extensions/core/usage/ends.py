@@ -13,7 +13,7 @@ from hub_extensions.core.queue.model import TicketEnd
 
 
 class UseEnd(Enum):
-    """How a use ended; the value stands in usage records."""
+    """How a use (one server's time with one offer) ended. Usage records contain the value."""
 
     USER = "user"
     """The user gave the GPU back, or the server was stopped at the hub, and the hub does not report the actor."""
