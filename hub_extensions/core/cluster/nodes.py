@@ -211,8 +211,7 @@ class NodeReading:
 
 
 class NodeReadings:
-    """The counted devices of all nodes, as a cache: a node is counted again only if it, or one of its pods, has
-    changed.
+    """A cache of the counted devices of all nodes. A node is counted again only if it or one of its pods has changed.
 
     If a node has lost its product label, the number of its devices counts as not known; otherwise its cards would
     become whole cards of another kind. A node that never had the label is counted normally.

@@ -118,8 +118,7 @@ def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datet
 
 
 def settle(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
-    """Remember a decision in the server's facts: since when and for what the user is warned, and the ends that were
-    shown.
+    """Remember a decision in the server's facts: the warning of the user, and the end that was shown.
 
     A countdown that disappears was a promise all the same: the next one does not end sooner. An order that comes sooner
     does not cancel a promise: if the order is withdrawn, the other causes end the server at the times that were shown.

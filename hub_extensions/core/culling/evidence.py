@@ -1,5 +1,4 @@
-"""What is known about one running server: at this moment (`Evidence`), and remembered between decisions
-(`ServerFacts`).
+"""What is known about one running server: now (`Evidence`), and remembered between decisions (`ServerFacts`).
 
 An idle window is the time without a break in which the use of the server's GPU is below the limit.
 """

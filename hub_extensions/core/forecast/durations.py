@@ -213,10 +213,10 @@ class DurationHistory:
 
     @staticmethod
     def _near(uses: Iterable[PastUse], use: PastUse) -> FloatArray:
-        """Return how near the length of each earlier use is to that of a finished use: 1 if equal, 1/2 if `TOLERANCE`
-        off.
+        """Return how near the length of each earlier use is to that of a finished use.
 
-        Two uses that were ended by their limits count as equally long.
+        The value is 1 for an equal length, and 1/2 for a length that is `TOLERANCE` off. Two uses that were ended by
+        their limits count as equally long.
         """
         lasted = np.log(np.array([use.lasted if u.at_limit and use.at_limit else u.lasted for u in uses]) + SHORTEST)
         off = (lasted - np.log(use.lasted + SHORTEST)) / np.log1p(TOLERANCE)

@@ -34,8 +34,9 @@ def default_title(offer: OfferId) -> str:
 
 
 def plain_name(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """Return the offer's name for users who do not know MIG, such as ``Small GPU``; an administrator's title is not
-    translated.
+    """Return the offer's name for users who do not know MIG, such as ``Small GPU``.
+
+    The title that an administrator has chosen for an offer is not translated.
     """
     return t(offer.plain_name)
 
@@ -205,8 +206,9 @@ def when_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
-    """Return how many users would get this offer before the reader: those ahead of the reader's own place in line, or
-    all who wait for the offer if the reader has no place.
+    """Return how many users would get this offer before the reader.
+
+    They are those ahead of the reader's own place in line or, if the reader has none, all who wait for the offer.
     """
     places = [ticket.position for ticket in own if offer.id in ticket.offers and ticket.position > 0]
     return min(places) - 1 if places else offer.waiting

@@ -268,7 +268,7 @@ def standing(snapshot: QueueSnapshot, now: datetime) -> Standing:
 
 
 class _OnNodes:
-    """The line of a pool of which servers may use different nodes: who is ahead of whom there."""
+    """The line of a pool whose servers may use different nodes: how many tickets for the same nodes are ahead."""
 
     def __init__(self, queues: PoolQueues, pool: str) -> None:
         self._wishes = queues.wishes(pool)

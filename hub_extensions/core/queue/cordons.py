@@ -27,7 +27,7 @@ class Cordon:
     Attributes:
         place: `MACHINE`, the UUID of a card, or the name of a node.
         why: the administrator's text.
-        since: by the wall clock.
+        since: wall-clock time of the order.
     """
 
     place: str

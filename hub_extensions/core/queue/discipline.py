@@ -1,5 +1,4 @@
-"""The rules of the queue: which ticket is admitted next, which may overtake, and what an admission takes of the
-devices.
+"""The rules of the queue: which ticket is admitted next, which may overtake, and what an admission takes.
 
 A ticket is a server's place in line. Each pool (all devices of one kind) has one line, first come, first served. Only
 the first ticket of a line may get a device of the pool: the tickets behind it could use the same devices, so serving
@@ -22,7 +21,7 @@ from hub_extensions.core.queue.node_sets import NodeWish
 Shares = tuple[tuple[str, int], ...]
 """What an admission takes: (device, thousandths) of each device; empty for CPU only.
 
-Where the scheduler of a cluster picks the device, the pool's id stands for it.
+On a cluster, whose scheduler picks the device, the id of the pool stands in its place.
 """
 
 # ------------------------------------------------------------------ what an admission takes

@@ -179,8 +179,9 @@ def judge_session(
 
 
 def _may_have_changed(who: PersonFacts, now: datetime) -> bool:
-    """Return whether the person may have rights that the session's token lacks, because scopes are set when it is
-    issued.
+    """Return whether the person may have rights that the session's token lacks.
+
+    The scopes of a token are set when it is issued, so a right that the person got later is missing.
     """
     last = who.last_round
     return last is None or now - last.made >= ROUND_AGAIN or not set(who.groups) <= set(last.groups)

@@ -109,7 +109,9 @@ def judge_userinfo_error(status: int, answered: Mapping[str, Any], challenge: st
 
 
 def _error_of(answered: Mapping[str, Any]) -> tuple[str, str]:
-    """Return code and description of an error, in OAuth's form or in the nested form of Microsoft's and Google's APIs
+    """Return code and description of an error.
+
+    The answer has OAuth's form, or the nested form of Microsoft's and Google's APIs
     (``{"error": {"code": ..., "message": ...}}``).
     """
     error = answered.get("error")
@@ -138,8 +140,7 @@ lock-out, which anybody who knows the user name can cause."""
 
 
 def account_in_description(words: str) -> Account | None:
-    """Return the account's state according to the provider's sentence, or `None` if the sentence is about something
-    else.
+    """Return the account's state according to the provider's sentence; `None` if it is about something else.
 
     Keycloak uses the same sentence for a deleted account and an expired session, so this sentence returns `None`.
     """

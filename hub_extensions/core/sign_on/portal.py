@@ -162,8 +162,9 @@ def _tile(app: App, health: AppHealth) -> AppTile:
 
 
 def _servers(user: str, sources: Sources) -> tuple[ServerTile, ...] | None:
-    """Merge what the hub knows (which servers exist) and what the GPU service knows (offer and end); one of the two
-    suffices.
+    """Return the user's servers; `None` if neither source has answered.
+
+    The hub knows which servers exist, the GPU service knows their offers and ends. One of the two suffices.
     """
     if sources.hub is None and sources.servers is None:
         return None

@@ -169,8 +169,10 @@ def due_links(
     unanswered: Mapping[str, RecheckFailure] | None = None,
     steady: float = 0.0,
 ) -> Sequence[ProviderLink]:
-    """Return the sessions to check now: first those never checked, then the longest unchecked, then those without an
-    answer.
+    """Return the sessions to check now, in their order.
+
+    Sessions that were never checked come first, then those whose last check is longest ago, and last those whose last
+    check got no answer.
 
     Args:
         every: the interval between two checks of a session; zero checks only sessions that were never checked.

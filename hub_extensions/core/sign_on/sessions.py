@@ -95,8 +95,9 @@ def short_address(address: str) -> str:
 
 
 def address_of_browser(peer: str, forwarded: str, trusted: Collection[str]) -> str:
-    """Return the address of the client, for the log only. ``X-Forwarded-For`` counts as far as trusted proxies wrote
-    it.
+    """Return the address of the client, for the log only.
+
+    Of ``X-Forwarded-For``, only the part that trusted proxies wrote is used.
 
     Args:
         peer: the other end of the connection.

@@ -377,9 +377,7 @@ def explain(reason: str, *, log_message: str = "", **params: str | float | timed
 def _explain(
     reason: str, log_message: str, params: tuple[tuple[str, str | float | timedelta | datetime], ...]
 ) -> Reason:
-    """Build the reason; cached, because a round of admissions gives many offers and tickets the same reason, round
-    after round.
-    """
+    """Build the reason. It is cached, because each round of admissions gives many offers and tickets the same one."""
     plain = {name: _plain(value) for name, value in params}
     # numbers are sent as floats, because a parameter is a string or a float
     sent = {name: value if isinstance(value, str) else float(value) for name, value in plain.items()}

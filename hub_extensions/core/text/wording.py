@@ -117,7 +117,5 @@ def gib(count: int) -> str:
 
 
 def foreign(text: object, most: int = 60) -> str:
-    """Escape and shorten text from outside for a log line or message, so that it cannot break the line or its
-    encoding.
-    """
+    """Escape and shorten text that somebody else wrote, so that it cannot break a line of the log or its encoding."""
     return repr(str(text)[:most])[1:-1]
