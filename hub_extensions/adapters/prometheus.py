@@ -72,9 +72,9 @@ class DcgmReading:
         figures: the measurements, by UUID of the device or by lease id.
         missing: for each requested device or lease without a measurement, the reason: a key of `core.gpu.dcgm.WHY`.
             Empty if nothing could be read at all.
-        named: the exporters write the names of their nodes (see `core.gpu.dcgm.Joined`).
         reason: "" if Prometheus answered; otherwise ``away``, ``refused``, ``failed`` or ``no-prometheus``.
         message: the explanation as a sentence; "" without one.
+        named: whether the exporters write the names of their nodes into the series (see `core.gpu.dcgm.Joined`).
     """
 
     figures: Mapping[str, DcgmUse] = field(default_factory=dict)
@@ -133,10 +133,11 @@ class Prometheus:
     async def query_pods(
         self, wanted: Sequence[PodGpu], nodes: Collection[str], now: datetime, *, named: bool = False
     ) -> DcgmReading:
-        """Return the measurements of the GPUs of pods by lease, with one query for each spelling of the namespace's
-        label.
+        """Return the measurements of the GPUs of pods by lease, with one query for each name under which exporters
+        write the namespace.
 
         Args:
+            wanted: the GPUs of pods to measure.
             nodes: names of all known nodes.
             named: the exporters are known to write the names of their nodes (see `join_pods`).
         """
@@ -281,8 +282,11 @@ class Prometheus:
 
 
 def question(label: str, cards: Iterable[str]) -> str:
-    """Return the query for these GPUs of this machine. `label`, one of `CARD_LABELS`, is the label that has their
-    UUID.
+    """Return the query for these GPUs of this machine.
+
+    Args:
+        label: the label that has the UUID of a GPU, one of `CARD_LABELS`.
+        cards: UUIDs of the GPUs.
     """
     return f'{{__name__=~"{NAMES}",{label}=~"{"|".join(cards)}"}}[{LOOKBACK}]'
 

@@ -47,7 +47,7 @@ class WatchedCatalogue:
     Attributes:
         apps: the apps in force.
         warnings: problems of these apps that do not prevent their use.
-        problem: why the current file is not in force; "" if it is.
+        problem: why the current file cannot be used, so that earlier apps stay in force; "" if it is in force.
     """
 
     def __init__(
@@ -93,7 +93,12 @@ class WatchedCatalogue:
 
 
 def checked_catalogue(source: Mapping[str, Any] | str, check: Check) -> tuple[AppCatalogue, tuple[AppProblem, ...]]:
-    """Return the apps of a valid catalogue, and warnings about them. Raises CatalogueError if it has errors."""
+    """Return the apps of a valid catalogue, and warnings about them. Raises CatalogueError if it has errors.
+
+    Args:
+        source: the apps as a dict, or the path of a YAML file.
+        check: finds further problems of apps whose entries are well-formed.
+    """
     apps, lines = _read(source)
     found = [replace(each, line=each.line or find_line((each.app, each.key), lines)) for each in check(apps)]
     wrong = [each for each in found if not each.is_warning]

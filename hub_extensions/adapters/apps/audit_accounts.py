@@ -44,8 +44,12 @@ class AuditAccount:
 
 @dataclass(frozen=True, slots=True)
 class AuditAccounts:
-    """The two accounts: `outsider` is in no group, `member` is in the groups of the apps. An account that could not
-    be created is `None`, and `why` has the reason.
+    """The two accounts of one audit. An account is `None` if the hub did not create it.
+
+    Attributes:
+        outsider: an account in no group, which no app may let in.
+        member: an account in the groups of the apps.
+        why: why an account is `None`; "" if both exist.
     """
 
     outsider: AuditAccount | None
@@ -141,7 +145,12 @@ class AuditGate:
         self._client = http_client(follow_redirects=False)
 
     async def session_for(self, token: str, expired: bool = False) -> str:
-        """Return the cookie of a new session, or of one that has expired. Raises HubDeclined."""
+        """Return the cookie of a new session, or of one that has expired. Raises HubDeclined.
+
+        Args:
+            token: API token of the account.
+            expired: return a session that has already passed its lifetime.
+        """
         body = json.dumps({"token": token, "expired": expired}).encode()
         try:
             url = f"{self._url}{AUDIT_PATH}"

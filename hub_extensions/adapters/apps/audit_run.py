@@ -78,12 +78,12 @@ class AuditConfig:
         cookie: the Cookie header of a browser that is signed in; without it, nothing is tried that needs a browser.
         cookie_name: name of the gate's cookie.
         from_gate: the audit runs in the gate, which must reach the apps to check their health.
-        addresses: addresses of this machine at which an app on loopback must not answer.
-        dead_seconds: how long an ended session or token is tried, see `DEAD_SECONDS`.
+        addresses: addresses of this machine at which an app that listens on loopback must not answer.
+        dead_seconds: for how many seconds an ended session or token is tried again, see `DEAD_SECONDS`.
         session_for: returns the cookie of a session, expired or not, for an account's token; `None` if the gate cannot
             be reached directly.
         key: the gate's signing key; `None` if it cannot be read from here.
-        cases: cases to try; empty for all.
+        cases: names of the cases to try, such as ``A7``; empty for all.
     """
 
     apps: Sequence[App]
@@ -298,7 +298,11 @@ class AuditRun:
         return results
 
     async def _of_hub(self, services: Mapping[str, Mapping[str, object]] | None) -> list[AuditResult]:
-        """Try case A10, what the hub's own proxy serves, and A13, whether hub and catalogue list the same apps."""
+        """Try case A10, what the hub's own proxy serves, and A13, whether hub and catalogue list the same apps.
+
+        Args:
+            services: the hub's services by name; `None` if the token may not read them.
+        """
         if services is None:
             why = "the token may not read the hub's services (list:services)"
             return [
@@ -395,8 +399,8 @@ class AuditRun:
         return [AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
 
     async def _closed_app(self) -> App | None:
-        """Return the first app that refuses a stranger, or `None`. Only with such an app can be tried whether an ended
-        token still works.
+        """Return the first app that refuses a stranger, or `None`. Only such an app shows whether an ended token still
+        works.
         """
         for app in self.config.apps:
             place, path = HttpTarget.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"

@@ -37,7 +37,13 @@ class RawAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """The address to connect to, with TLS if `secure`, and the value of the Host header."""
+    """Where a request is sent.
+
+    Attributes:
+        address, port: the address to connect to.
+        secure: connect with TLS.
+        host: the value of the Host header.
+    """
 
     address: str
     port: int
@@ -46,7 +52,11 @@ class HttpTarget:
 
     @classmethod
     def of(cls, url: str, connect: str = "") -> HttpTarget:
-        """Read a URL. `connect` is an ``address:port`` to use instead of the one that the URL's host resolves to."""
+        """Return the target of a URL.
+
+        Args:
+            connect: ``address:port`` to connect to; "" for the address that the URL's host resolves to.
+        """
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         address, port = parts.hostname or "", parts.port or (443 if secure else 80)
@@ -82,10 +92,11 @@ async def send_raw(
     """Send bytes on a new connection and read one answer.
 
     Args:
-        seconds: limit for the whole exchange.
+        request: the complete request, as it goes over the connection.
+        seconds: time limit for the whole exchange.
         head: do not read a body, because the request is a HEAD request.
         first_message: if the answer opens a WebSocket, read its first message as the body.
-        tls: how to verify the certificate. By default it is not verified: browsers and proxies do that.
+        tls: how to verify the certificate; `None` does not verify it, because browsers and proxies do that.
 
     Raises:
         OSError: the answer does not come in time, or is not HTTP.

@@ -53,7 +53,11 @@ def _read(name: str) -> Catalogue:
 
 
 def plural_form(plural_forms: str) -> Callable[[float], int]:
-    """Return the function that chooses the form for a number, from a catalogue's header ``Plural-Forms``."""
+    """Return the function that chooses the plural form of a translation for a number.
+
+    Args:
+        plural_forms: the catalogue's header ``Plural-Forms``.
+    """
     form = c2py(plural_forms.partition("plural=")[2].strip(" ;"))
     # gettext's rules are for whole numbers; 0.5 or 1.5 of something takes the form of several
     return lambda count: form(int(count) if float(count).is_integer() else 2)

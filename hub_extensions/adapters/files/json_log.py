@@ -93,7 +93,7 @@ class Repeated(logging.Filter):
         return True
 
     def _forget_warnings_of(self, name: str) -> None:
-        """Forget the warnings of one logger; failures with a traceback are still remembered."""
+        """Count the next warning of this logger as new; failures with a traceback are still remembered."""
         for kind in [kind for kind in self._kinds if kind[0] == name and isinstance(kind[-1], str)]:
             del self._kinds[kind]
 
@@ -129,7 +129,13 @@ def _kind_of(record: logging.LogRecord) -> tuple[object, ...]:
 
 
 def log_json(secrets: Iterable[str], stream: TextIO | None = None, level: int = logging.INFO) -> logging.Handler:
-    """Write all log lines of this process through `JsonLines` to standard error; returns the handler."""
+    """Write all log lines of this process through `JsonLines`; returns the handler.
+
+    Args:
+        secrets: texts that are replaced in every line.
+        stream: where the lines are written; `None` for standard error.
+        level: the lowest level that is written.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines(secrets))
     handler.addFilter(Repeated())

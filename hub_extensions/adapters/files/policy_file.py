@@ -1,5 +1,5 @@
-"""Reads the policy file of culling (rules for idle servers): YAML to rules, or to problems with line, field and the
-right form.
+"""Reads the policy file of culling (rules for idle servers): YAML becomes rules, or problems that each name the line,
+the field and the right form.
 """
 
 from __future__ import annotations

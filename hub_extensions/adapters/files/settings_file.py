@@ -96,8 +96,15 @@ def _adapter(made: type[SettingsT]) -> TypeAdapter[SettingsT]:
 
 
 def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield every key that the dataclass does not have, with the keys that are possible in its place, for the error
-    message. pydantic ignores unknown keys of nested values.
+    """Yield every key that the dataclass does not have, and the keys that are possible in its place, for the error
+    message.
+
+    pydantic ignores unknown keys of nested values, so this function finds them.
+
+    Args:
+        value: the dataclass.
+        raw: the JSON values.
+        above: the path of the enclosing value in the file; "" for the whole file.
     """
     known = tuple(each.name for each in fields(value))
     for key, inner in raw.items():
@@ -122,6 +129,6 @@ def _named(value: type[Any], path: Sequence[int | str]) -> str:
 
 
 def _value_of(value: type[Any], name: str) -> type[Any] | None:
-    """Return the dataclass of a field, if it has one."""
+    """Return the dataclass that is the type of this field; `None` if its type is not a dataclass."""
     kind = get_type_hints(value)[name]
     return next((each for each in (kind, *get_args(kind)) if isinstance(each, type) and is_dataclass(each)), None)

@@ -80,7 +80,7 @@ class HubSignIn:
         """Return the address to which a browser is sent to sign in.
 
         Args:
-            state: returned by the hub with the code, to recognize the browser.
+            state: a random text that the hub returns with the code; it shows that the same browser comes back.
             verifier: PKCE verifier; only its hash is sent.
         """
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")

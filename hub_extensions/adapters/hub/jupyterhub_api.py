@@ -102,13 +102,19 @@ class HubServer:
     """A server that is not stopped.
 
     Attributes:
-        server: "" is the default server.
+        server: name of the server; "" is the default server.
         ready: it runs and answers.
-        pending: ``spawn``, ``stop``, ``check`` (the hub checks it after its restart) or `None`.
+        pending: ``spawn``, ``stop`` or ``check`` (the hub checks it after its restart); `None` if the hub is doing
+            nothing with it.
         started, last_activity: aware UTC.
+        started: when the server was started (aware UTC); `None` if the hub does not report it.
+        last_activity: time of the last activity that the hub has recorded (aware UTC); `None` if it has recorded none.
         user_options: as the hub keeps them; empty without any.
         admin, groups: those of its user.
         pid, pod: from the spawner's state, if the scope ``admin:server_state`` allows us to read it; "" without a pod.
+        pid: process id, from the spawner's state; `None` if the state has none, or if our token lacks the scope
+            ``admin:server_state``.
+        pod: name of the pod, from the spawner's state; "" without a pod or without that scope.
     """
 
     user: str
@@ -139,8 +145,8 @@ class HubApi:
     All but `up` raise `HubRefused` if the service's token lacks a scope.
 
     Attributes:
-        clock_ahead: by how much the hub's clock was ahead of this machine's at the last listing, by its header
-            ``Date``; `None` without such a header.
+        clock_ahead: by how much the hub's clock was ahead of this machine's clock when the servers were last listed
+            (from the header ``Date``); `None` without such a header.
     """
 
     def __init__(
@@ -196,7 +202,7 @@ class HubApi:
         """Ask the hub to start a server. Returns False if nothing was sent because a spawn is already pending.
 
         Args:
-            returns: the server is restarted without its user asking, which the hub refuses for a user who has signed
+            returns: the server is restarted without its user asking. The hub refuses that for a user who has signed
                 out.
 
         Raises:
@@ -238,7 +244,7 @@ class HubApi:
         Args:
             as_server: the request concerns only the server to which the token belongs, so an answer that is some
                 minutes old is accepted.
-            again: ask the hub in any case.
+            again: ask the hub even if the answer is cached.
 
         Raises:
             HubAway: the hub does not answer, or too many queries about unknown tokens are pending.
@@ -265,8 +271,8 @@ class HubApi:
         return self._callers.was_proved(token)
 
     async def _ask_unproved(self, token: str) -> HTTPResponse:
-        """Ask the hub about a token that was never valid, with a limit on simultaneous requests: a flood of made-up
-        tokens must not delay valid tokens.
+        """Ask the hub about a token that it has never confirmed. The number of such requests at the same time is
+        limited, so that a flood of made-up tokens does not delay valid ones.
         """
         if self._unproved >= _UNPROVED_AT_ONCE:
             raise HubAway("Too many unknown tokens are asked about at once.")
@@ -292,8 +298,8 @@ class HubApi:
         return answer.body.decode(errors="replace")
 
     async def own_token(self) -> str:
-        """Return the hub's id of the service's API token; "" if it reports none. The id changes if the hub ran without
-        our service.
+        """Return the hub's id of the service's API token; "" if it reports none. The id differs from an earlier one if
+        the hub ran without our service in between.
 
         At its start a hub forgets services that its configuration does not have, together with their tokens.
         """

@@ -71,10 +71,13 @@ class KnownCallers:
         return _digest(token) in self._proved
 
     def find(self, token: str, now: float, *, as_server: bool = False) -> tuple[bool, Caller | None]:
-        """Return whether the cache has an answer about the token, and its owner; `None` as owner of a cached token
-        means that it is invalid.
+        """Return the cached answer about a token: whether there is one, and the owner of the token.
+
+        If there is an answer and the owner is `None`, the hub reported that the token is invalid.
 
         Args:
+            token: the token to look up.
+            now: the present time on the monotonic clock.
             as_server: the request concerns only the server to which the token belongs, so an older answer is accepted.
         """
         asked, caller = self._known.get(_digest(token), (-inf, None))

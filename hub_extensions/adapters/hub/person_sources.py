@@ -75,6 +75,9 @@ def _read(kind: TypeAdapter[T], body: bytes | None) -> T | None:
 def _hub_servers(body: bytes | None) -> tuple[RunningServer, ...] | None:
     """Return the servers that run or start; `None` if the hub does not list them, as for a token without
     ``read:servers!user``.
+
+    Args:
+        body: the hub's answer; `None` if it did not answer in time or refused.
     """
     model = _read(TypeAdapter(dict[str, Any]), body)
     servers = model.get("servers") if model is not None else None

@@ -88,7 +88,13 @@ class KubernetesApi:
     """A client of one API server. It raises only `ClusterError`, also for errors of the library and the network."""
 
     def __init__(self, kubeconfig: str = "", context: str = "", namespace: str = "") -> None:
-        """Use a kubeconfig file and context, or without a file the pod's service account."""
+        """Create a client; `open` reads the configuration.
+
+        Args:
+            kubeconfig: path of a kubeconfig file; "" uses the service account of the pod.
+            context: name of the context in that file; "" for its current one.
+            namespace: our own namespace; "" takes that of the context or service account, or ``default``.
+        """
         self._kubeconfig, self._context = kubeconfig, context
         self._client: ApiClient | None = None
         self._retired: ApiClient | None = None
@@ -111,7 +117,11 @@ class KubernetesApi:
                 await client.close()  # type: ignore[no-untyped-call]
 
     async def page(self, path: str, query: Mapping[str, str], take: Callable[[Json], None]) -> Json:
-        """Read one page of a list, and call `take` with each object in order. Returns the list's ``metadata``.
+        """Read one page of a list. Returns the list's ``metadata``.
+
+        Args:
+            query: the parameters of the list, such as ``limit`` and ``continue``.
+            take: called with each object, in order.
 
         Raises:
             HistoryGone: the page's token is too old.
@@ -156,7 +166,11 @@ class KubernetesApi:
             raise
 
     async def merge(self, path: str, change: Json) -> None:
-        """Merge fields into an object. A field with the value None is removed.
+        """Merge fields into an object (a merge patch).
+
+        Args:
+            path: path of the object.
+            change: the fields to set; a field with the value None is removed.
 
         Raises:
             ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
@@ -166,6 +180,9 @@ class KubernetesApi:
 
     async def delete(self, path: str, uid: str, *, force: bool) -> bool:
         """Delete the object with this uid. Returns False if it does not exist.
+
+        Args:
+            force: delete the object at once, without waiting for its node (grace period 0).
 
         Raises:
             ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
@@ -197,7 +214,13 @@ class KubernetesApi:
         kind: str = "",
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and check the status. Errors here, or while the answer is read, become a `ClusterError`."""
+        """Send a request and check the status. Errors here, or while the answer is read, become a `ClusterError`.
+
+        Args:
+            body: JSON of the request; `None` sends none.
+            kind: content type of the body; "" for the default.
+            timeout: `None` for `ANSWER_SECONDS` for the whole answer and `CONNECT_SECONDS` for connecting.
+        """
         from kubernetes.aio.config import ConfigException
 
         timeout = timeout or aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)

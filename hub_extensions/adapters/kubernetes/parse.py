@@ -181,8 +181,8 @@ def claim_of(raw: Json) -> ClaimFacts | None:
 
 
 def template_of(raw: Json) -> TemplateFacts | None:
-    """Parse a ResourceClaimTemplate. Alternative device classes are joined, and a request for all devices gets the
-    count 0.
+    """Parse a ResourceClaimTemplate. Return `None` if it requests no device. Alternative device classes are joined with
+    "or". A request for all devices is counted as 0.
     """
     inner = _part(_part(raw, "spec"), "spec")
     requests = _parts(_part(inner, "devices"), "requests")
@@ -278,8 +278,9 @@ def _is_low_priority(spec: Json) -> bool:
 def _requests(spec: Json) -> Mapping[str, int]:
     """Return the resources that the scheduler counts for a pod (Kubernetes v1.36 ``component-helpers/resource``).
 
-    This is the sum over its containers and restartable init containers, or if that is more, the request of one init
-    container plus those of the restartable ones before it.
+    The result is the larger of two numbers. The first is the sum over the containers and the restartable init
+    containers. The second is the request of one init container, plus those of the restartable init containers before
+    it.
     """
     together: dict[str, int] = {}
     largest: dict[str, int] = {}
@@ -311,7 +312,7 @@ def _extended(quantities: Json) -> Mapping[str, int]:
 
 @lru_cache(maxsize=4096)
 def _interned(items: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
-    """Return the same mapping object for equal contents, which saves memory. It must not be modified."""
+    """Return one shared mapping object for equal contents, which saves memory. It must not be modified."""
     return dict(items)
 
 
@@ -356,7 +357,13 @@ def _device(driver: str, pool: str, node: str, raw: Json) -> SliceDevice:
 
 
 def _counters(sets: Iterable[Json], name: str, unknown: int) -> tuple[tuple[str, str, int], ...]:
-    """Return (counter set, counter, number) of each counter above 0. `unknown` replaces an unreadable number."""
+    """Return (counter set, counter, number) of each counter above 0.
+
+    Args:
+        sets: the counter sets, as in the JSON of a ResourceSlice.
+        name: the JSON field that has the name of the set.
+        unknown: the number for a counter whose own number cannot be read.
+    """
     found = []
     for one in sets:
         for counter, count in _part(one, "counters").items():
@@ -367,7 +374,7 @@ def _counters(sets: Iterable[Json], name: str, unknown: int) -> tuple[tuple[str,
 
 @lru_cache(maxsize=4096)
 def _interned_counters(counters: tuple[tuple[str, str, int], ...]) -> tuple[tuple[str, str, int], ...]:
-    """Return the same tuple object for equal contents, which saves memory."""
+    """Return one shared tuple object for equal contents, which saves memory."""
     return counters
 
 

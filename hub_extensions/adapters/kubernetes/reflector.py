@@ -63,7 +63,7 @@ class ObjectKind(Generic[T]):
         take: converts an object to the value that is kept; None if the object is to be ignored.
         forbidden: log message if the hub is not allowed to read the objects.
         optional: the cluster may not have this kind (404).
-        needed: missing permission is worth a warning.
+        needed: without this kind the service lacks something, so a missing permission is logged as a warning.
     """
 
     name: str
@@ -78,11 +78,12 @@ class Reflector(Generic[T]):
     """All objects of one kind.
 
     Attributes:
-        values: values by name or ``namespace/name``; None if they are not read yet, do not exist or are forbidden.
+        values: the kept values by name or ``namespace/name``; `None` if the objects are not read yet, do not exist in
+            the cluster, or may not be read.
         edition: number of changes of `values`.
         decided: set when the objects were read once, or are known to be unreadable.
         unreadable: the hub is not allowed to read the objects, or the cluster does not have the kind.
-        problem: why the objects cannot be read now, or "".
+        problem: why the objects cannot be read now; "" if they can be read.
         since: when the problem began; None without a problem.
     """
 
@@ -109,7 +110,9 @@ class Reflector(Generic[T]):
         self._delays = _Delays(pace)
 
     def at(self, now: datetime) -> datetime | None:
-        """Return when the values were last known to be current: `now` while a watch is open."""
+        """Return when the values were last known to be current. That is `now` while a watch is open, and `None` if they
+        were never read.
+        """
         return now if self._open else self._read_at
 
     async def run(self) -> None:

@@ -201,7 +201,9 @@ class ClusterWatch:
         return not any(reflector.problem for reflector in self._all())
 
     async def wait_changed(self, timeout: float) -> bool:
-        """Wait until the view has changed since the last call; False after `timeout` seconds. For one caller only."""
+        """Wait until the view has changed since the last call; False after `timeout` seconds. Only one task may call
+        it, because each change is reported once.
+        """
         try:
             await with_timeout(timeout, self._news.wait())
         except asyncio.TimeoutError:
@@ -263,7 +265,7 @@ class ClusterWatch:
             self._own_pods.forget()
 
     def _follow_slices(self) -> None:
-        """Find nodes with devices in resource slices but without a GPU label, and read and watch them by name."""
+        """Find nodes with devices in resource slices but without a GPU label. Read and watch these nodes by name."""
         if self._slices.values is None or self._nodes.values is None or self._slices.edition == self._slices_seen:
             return
         self._slices_seen = self._slices.edition

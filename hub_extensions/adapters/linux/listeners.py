@@ -76,8 +76,8 @@ def accepting(found: tuple[ListeningSocket, ...], address: str) -> tuple[Listeni
 
 
 def accounts_at(host: str, port: int) -> frozenset[int] | None:
-    """Return the accounts whose sockets accept a connection to this host and port; empty if nobody listens, `None`
-    if not known.
+    """Return the accounts whose sockets accept a connection to this host and port; empty if nobody listens. `None` if
+    the kernel does not list the sockets, or the host cannot be resolved.
     """
     try:
         found = listeners(port)
@@ -117,9 +117,14 @@ class ListenerCheck:
 
 
 def check_address(url: str, account: int | None) -> None:
-    """Verify an address before foreign code connects to it, whose socket we never see. Raises ForeignListener.
+    """Verify an address before code of another library connects to it, because we never see the socket of that
+    connection. Raises ForeignListener.
 
-    A change between this check and the connection is not noticed. An address where nobody listens passes.
+    A change between this check and the connection is not noticed. An address where nobody listens, or that is not of
+    this machine, is accepted.
+
+    Args:
+        account: the uid that has to listen there; `None` if nothing is verified.
     """
     place = urlsplit(url)
     host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)

@@ -1,4 +1,5 @@
-"""Binds the service's port in the hub and passes it to each run of the service, so that it is never free in between.
+"""Binds the service's port in the hub and passes it to each run of the service, so that no other program can take the
+port between two runs.
 
 JupyterHub closes all its files in the processes it starts, so the sockets are sent over a Unix socket in the state
 folder, which only the hub's account may enter. If another account already has the port, a free one stands in for it,
@@ -122,8 +123,8 @@ class PortHolder:
 
 
 def handed_over(folder: Path) -> tuple[list[socket.socket], bool] | None:
-    """Return (sockets, whether the configured port is among them); `None` if no hub holds any, so that the caller
-    binds the port.
+    """Return (sockets, whether the configured port is among them). `None` if no hub holds the port; the caller then
+    binds it itself.
     """
     visitor = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with visitor:

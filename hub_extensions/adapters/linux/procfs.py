@@ -63,6 +63,7 @@ class Scan(NamedTuple):
     """The live processes that carry a readable lease mark (the environment variable with a lease's id).
 
     Attributes:
+        marked: the processes with a mark.
         unread: the accounts of live processes whose environment we may not read, so that they may carry a mark.
         hidden: the kernel hides processes of other accounts (``hidepid``).
     """
@@ -119,8 +120,8 @@ def scan() -> Scan:
 def unreadable() -> int:
     """Return how many processes of other people (no system accounts) have an environment that we may not read.
 
-    Their marks are not seen. A hub that is not root and starts servers as other accounts cannot find left-over
-    processes.
+    We cannot see whether these processes carry a lease mark. A hub that is not root and starts servers as other
+    accounts cannot find left-over processes.
     """
     own, count = os.geteuid(), 0
     for pid in _pids():
@@ -272,7 +273,10 @@ def send_signal(pid: int, started: int, signum: int) -> bool:
 
 
 class _Marks(NamedTuple):
-    """Values of a process's environment that we use. They do not change until the next exec()."""
+    """Values of a process's environment that we use. They do not change until the next exec().
+
+    Values from one variable are `None` if the process does not have it; `Process` explains each value.
+    """
 
     command: str = ""
     lease: str | None = None
@@ -297,9 +301,7 @@ class _Stat(NamedTuple):
 
     @property
     def beginning(self) -> bool:
-        """Return whether the process is in the middle of an exec(): it has its own memory, but no environment in it
-        yet.
-        """
+        """Return whether the process is in the middle of an exec(): its new memory does not contain an environment yet."""
         return self.size > 0 and self.env_start == 0
 
     @property

@@ -81,8 +81,13 @@ def _forked(serve: Callable[[], int]) -> int:
 
 
 def _watched(child: int, parent: int | None) -> int | None:
-    """Return the exit status of the child, negative for a signal; `None` if a stop was requested while it may still
-    run.
+    """Wait for the child, and return its exit status (negative if a signal ended it).
+
+    Return `None` if a stop was requested while the child may still run.
+
+    Args:
+        child: process id of the child.
+        parent: process id of our parent, whose end requests a stop; `None` to watch no parent.
     """
     while True:
         if _stop_asked(CHECK_SECONDS, parent, also=signal.SIGCHLD):
@@ -92,8 +97,12 @@ def _watched(child: int, parent: int | None) -> int | None:
 
 
 def _stop_asked(seconds: float, parent: int | None, also: signal.Signals | None = None) -> bool:
-    """Wait, and return True as soon as a signal requests a stop or the parent ends. The signal `also` ends the wait
-    early.
+    """Wait, and return True as soon as a signal requests a stop or the parent ends.
+
+    Args:
+        seconds: the longest wait.
+        parent: process id of our parent; `None` to watch no parent.
+        also: a further signal, which ends the wait early with False; `None` for no such signal.
     """
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
@@ -122,8 +131,9 @@ def _stopped(child: int) -> int:
 
 
 def _ended(child: int) -> int | None:
-    """Return the child's exit status once it has ended. Other ended child processes are waited for too, as is needed if
-    this is PID 1 of a container.
+    """Return the child's exit status; `None` while it still runs.
+
+    Other child processes that have ended are waited for too. PID 1 of a container has to do that.
     """
     while True:
         try:

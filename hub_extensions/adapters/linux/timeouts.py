@@ -17,6 +17,7 @@ async def with_timeout(seconds: float, work: Awaitable[T], *, parts: int = 1) ->
     """Await `work`. Raises ``asyncio.TimeoutError`` when the time is over; the work is then cancelled.
 
     Args:
+        seconds: the time limit.
         parts: number of equal waits into which the time is divided. If other code blocks the event loop, only the wait
             in progress is lost, however long the block was.
     """

@@ -8,7 +8,7 @@ class NotSent(Exception):
 
     Attributes:
         message: the cause, for log, ``health`` and journal; without an address, a token or a password.
-        again: another attempt may help.
+        again: whether another attempt may succeed.
     """
 
     def __init__(self, message: str, *, again: bool = True) -> None:

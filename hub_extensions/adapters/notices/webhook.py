@@ -34,7 +34,12 @@ class Webhook:
         self._client: HttpClient | None = None
 
     async def send(self, id: str, body: bytes) -> None:
-        """Deliver the notice. Raises NotSent."""
+        """Deliver the notice. Raises NotSent.
+
+        Args:
+            id: identifies the notice, so that the receiver can recognize a repetition.
+            body: the notice as JSON.
+        """
         status = 0
 
         def read_header(line: str) -> None:

@@ -65,10 +65,13 @@ class OwnDevices:
             raise failures[0]
 
     def forget(self, *, reopening: bool) -> None:
-        """Drop the handles, which belong to the closed driver. After a reopening the fixed properties are still known.
+        """Drop the handles, which belong to the driver that is closed.
 
         Some drivers see a new partitioning, or a device that comes back, only after they are reopened. Reopening costs
         the other devices one measurement of their utilization, so the interval grows while a device stays away.
+
+        Args:
+            reopening: the driver is opened again at once, so the fixed properties of the devices are kept.
         """
         self.reopen_after = None
         self._known.clear()
@@ -187,8 +190,8 @@ def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Fac
 
 
 def _asked(driver: Driver, name: str, handle: Any) -> tuple[Any, bool]:
-    """Call a function like ``Driver.ask``. The boolean is True if the answer is final: the same call would give it a
-    second later too.
+    """Call a function like ``Driver.ask``, and return its answer (`None` if the value is unavailable). The boolean is
+    True if the same call would give the same answer a second later.
     """
     try:
         return driver.call(name, handle), True

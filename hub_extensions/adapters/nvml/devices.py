@@ -22,6 +22,7 @@ class Gpu:
 
     Attributes:
         uuid: "" if the driver does not provide it here.
+        product: name of the card.
         index: for display only, as it may change at the next boot; `None` if not known.
     """
 
@@ -33,7 +34,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Mig:
-    """A MIG device's handle and the driver's numbers for it."""
+    """A MIG device's handle and the driver's numbers for it.
+
+    Attributes:
+        gpu_instance_id: number of the GPU instance that it belongs to; `None` if the driver does not report it.
+        compute_instance_id: number of its compute instance; `None` if the driver does not report it.
+    """
 
     handle: Any
     uuid: str
@@ -44,8 +50,8 @@ class Mig:
 def handle_of(driver: Driver, uuid: str) -> Any:
     """Return the handle of a GPU or MIG device. Raises `NvmlFailure`.
 
-    The driver's own search may stop at another GPU that is lost (nvml.h, nvmlDeviceGetHandleByUUID). Then each GPU
-    is queried in turn, and only this device's own failure counts.
+    The driver's own search may stop at another GPU that is lost (nvml.h, nvmlDeviceGetHandleByUUID). Each GPU is
+    queried in turn in that case, and a failure of another GPU is ignored.
     """
     try:
         return driver.call("nvmlDeviceGetHandleByUUID", uuid)
@@ -88,8 +94,8 @@ class MigSlot(NamedTuple):
 
 
 def mig_slots(driver: Driver, gpu: Any) -> Iterator[MigSlot]:
-    """Yield what is found under each number of a MIG device, for a GPU in MIG mode. Raises `NvmlFailure` if the GPU
-    does not report how many numbers there are.
+    """Yield what the driver has under each number that a MIG device can have, for a GPU in MIG mode. Raises
+    `NvmlFailure` if the GPU does not report how many numbers there are.
     """
     for number in range(int(driver.call("nvmlDeviceGetMaxMigDeviceCount", gpu))):
         try:
@@ -115,7 +121,7 @@ class NvmlUse(NamedTuple):
 
     Attributes:
         percent: 0 to 100; `None` if the driver does not report it.
-        lasting: the driver will not report it a second later either.
+        lasting: the driver would give the same answer a second later.
     """
 
     percent: float | None
@@ -134,7 +140,12 @@ def use_of_whole(driver: Driver, handle: Any) -> NvmlUse:
 
 
 class Memory(NamedTuple):
-    """Total and used memory of a device in bytes; `None` if not known."""
+    """The memory of a device in bytes.
+
+    Attributes:
+        total: size of the memory; `None` if the driver does not report it.
+        used: used memory; `None` if the driver does not report it.
+    """
 
     total: int | None
     used: int | None
@@ -198,7 +209,15 @@ def mig_device(driver: Driver, gpu: Gpu, mig: Mig) -> Device | None:
 
 
 def _profile_name(driver: Driver, gpu: Gpu, mig: Mig, instance: Instance | None, attributes: Any) -> str | None:
-    """Return the profile from the device's name, else from the instance's profile, else computed from its figures."""
+    """Return the MIG profile of a device; `None` if nothing names it.
+
+    The name of the device is used first, then the name of the instance's profile. Otherwise the profile is computed
+    from the sizes of the device and the GPU.
+
+    Args:
+        instance: the GPU instance of the device; `None` if the driver does not describe it.
+        attributes: the driver's attributes of the device; `None` if it does not report them.
+    """
     named = after_mig(driver.ask("nvmlDeviceGetName", mig.handle))
     if named is not None:
         return named
@@ -227,7 +246,9 @@ def after_mig(name: object) -> str | None:
 
 
 def _advertised_gb(parent_bytes: int, mig_bytes: int) -> int:
-    """Return the "gb" in a profile's name: eighths of the GPU, rounded up (NVIDIA go-nvlib, getMigMemorySizeGB)."""
+    """Return the number before "gb" in a profile's name: the memory in eighths of the GPU, rounded up (NVIDIA go-nvlib,
+    getMigMemorySizeGB).
+    """
     eighths = math.ceil(mig_bytes / parent_bytes * 8)
     return round(eighths / 8 * math.ceil(parent_bytes / 2**30))
 

@@ -22,7 +22,7 @@ from hub_extensions.core.text.reasons import explain
 
 
 class NvmlFailure(Exception):
-    """A failed call, with NVML's error code."""
+    """A failed call. `code` is the return code of NVML (``nvmlReturn_t``)."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"NVML error {code}")
@@ -50,11 +50,12 @@ class NvmlFailure(Exception):
 
 
 class Driver:
-    """Calls functions of pynvml by name. Every failure is a `NvmlFailure` with NVML's error code.
+    """Calls functions of pynvml by name. Every failure is a `NvmlFailure` with NVML's return code.
 
     Attributes:
-        refused: the first failure of `ask` since this was set to `None`, without those of calls that the card or driver
-            does not support. With it, a caller can report why no value was available.
+        refused: the first failure of `ask` since this was set to `None`; `None` if there was none. Failures of calls
+            that the card or driver does not support do not count. A caller can report with it why no value was
+            available.
     """
 
     def __init__(self) -> None:
@@ -116,7 +117,7 @@ class OpenDriver:
     """The open driver: opened at the first use, and again after `close`.
 
     Attributes:
-        opened_at: the time of opening on `clock` (running, in seconds).
+        opened_at: when the driver was opened, in seconds of the monotonic clock `clock`.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -20,7 +20,8 @@ class Counted(NamedTuple):
     """What the counters of one device show since the previous reading.
 
     Attributes:
-        there: the device has counters that we may read; if not, later readings will not have them either.
+        there: whether the device has counters that we may read. If it is False, later readings will not have them
+            either.
         used_percent: 0 to 100, the share of time in which anything ran; `None` at the first reading, and if only this
             counter fails.
         counters: the share of time in which single parts of the device were active; `None` if none of them was
@@ -38,7 +39,7 @@ NOT_COUNTED = Counted(there=False)
 class InstanceUse:
     """How busy GPU instances and whole GPUs are, from the difference of two samples of the counters.
 
-    Each device has two allocated samples that are used in turn. `clock` runs in seconds.
+    Each device has two allocated samples that are used in turn. `clock` is a monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -51,9 +52,10 @@ class InstanceUse:
         """Read the counters of a GPU instance.
 
         Args:
-            card: identifies the card across readings.
-            gpu: the handle of the card.
-            key: identifies the device across readings.
+            card: a name of the card that is the same in every reading.
+            gpu: the NVML handle of the card.
+            instance_id: the driver's number of the GPU instance.
+            key: a name of the device that is the same in every reading.
         """
         supported = self._supported(driver, card, gpu)
         if not supported:
@@ -61,7 +63,12 @@ class InstanceUse:
         return self._counted(driver, key, "nvmlGpmMigSampleGet", gpu, instance_id)
 
     def whole(self, driver: Driver, gpu: Any, key: str) -> Counted:
-        """Read the counters of a whole GPU that is not in MIG mode. `key` identifies it across readings."""
+        """Read the counters of a whole GPU that is not in MIG mode.
+
+        Args:
+            gpu: the NVML handle of the GPU.
+            key: a name of the GPU that is the same in every reading.
+        """
         supported = self._supported(driver, key, gpu)
         if not supported:
             return Counted(there=supported is None)

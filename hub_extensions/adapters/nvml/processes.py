@@ -15,8 +15,8 @@ class ProcessList(NamedTuple):
     """The processes on a device.
 
     Attributes:
-        pids: `None` if the driver lists none that can be identified here.
-        memory_by_pid: bytes, if the driver reports them.
+        pids: process ids; `None` if the driver lists none that can be identified here.
+        memory_by_pid: memory of each process on the device in bytes, if the driver reports it; otherwise empty.
     """
 
     pids: tuple[int, ...] | None
@@ -27,8 +27,8 @@ def processes_on(driver: Driver, handle: Any, *, mps_alone: bool = True) -> Proc
     """Return the compute processes on the device, including MPS clients.
 
     Args:
-        mps_alone: query MPS clients even if no other process is listed. Their server is always listed, so a reader
-            that wants few calls can skip this.
+        mps_alone: query MPS clients even if no other process is listed. The server of MPS is always listed when there
+            are clients, so a reader that wants few calls can skip this.
     """
     running = driver.ask_either(
         ("nvmlDeviceGetComputeRunningProcesses_v3", handle),

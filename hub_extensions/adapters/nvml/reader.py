@@ -24,9 +24,11 @@ class Nvml:
     """Reads all GPUs of this machine, or only some.
 
     Args:
-        only: the UUIDs of a server's own devices (``GPU-…``, ``MIG-…``), in their order. Empty for those that are
-            visible to this process, which are kept once they are found. `None` for all devices of the machine.
-        clock: a running clock in seconds; it paces the reopening of the driver and the counters of use.
+        only: the UUIDs of a server's own devices (``GPU-…``, ``MIG-…``), in the order in which they are returned.
+            Empty: the devices that are visible to this process, which are kept once they are found. `None`: all devices
+            of the machine.
+        clock: a monotonic clock in seconds, which determines when the driver is reopened and how long a measurement
+            lasted.
         pod: this is a container of a cluster, so errors are explained for its user.
     """
 

@@ -20,9 +20,9 @@ class Facts:
 
     Attributes:
         parent: the GPU of a MIG device; `None` if not known.
-        alone: the counters of its GPU instance belong to this device alone.
-        settled: if `parent` or the id of the GPU instance is missing, the driver will not report it a second later
-            either.
+        alone: no other MIG device shares its GPU instance, so the counters of the instance belong to this device.
+        settled: whether these properties are final. If `parent` or the id of the GPU instance is missing, the driver
+            would not report it a second later either.
     """
 
     device: Device
@@ -36,7 +36,7 @@ class ReadingBuilder:
     """Collects one reading, in the order of the devices.
 
     Attributes:
-        own: only the devices of the server that reads are read: then the counters of whole GPUs are read too, and MPS
+        own: only the devices of the server that reads are read. The counters of whole GPUs are then read too, and MPS
             clients only if other processes are listed.
     """
 
@@ -49,8 +49,15 @@ class ReadingBuilder:
     problems: list[str] = field(default_factory=list)
 
     def add(self, handle: Any, facts: Facts, memory_used: int | None) -> None:
-        """Add a device and its current state. A device of which no value could be read gets no sample. Raises
-        `NvmlFailure`.
+        """Add a device and its current state. A device of which no value could be read gets no sample.
+
+        Args:
+            handle: the NVML handle of the device.
+            facts: the fixed properties of the device.
+            memory_used: used memory in bytes; `None` if the driver does not report it.
+
+        Raises:
+            NvmlFailure: the device or the driver is lost.
         """
         uuid = facts.device.uuid
         listed = processes_on(self.driver, handle, mps_alone=not self.own)

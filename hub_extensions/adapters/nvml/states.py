@@ -1,4 +1,4 @@
-"""The meaning of each NVML error code: a state, and a reason that explains what to do.
+"""The meaning of each NVML return code: a state, and a reason that explains what to do.
 
 It has every ``NVML_ERROR_*`` that pynvml names, by number (nvml.h, ``nvmlReturn_t``).
 """
@@ -20,10 +20,11 @@ class Scope(Enum):
 
 
 class Meaning(NamedTuple):
-    """The meaning of an error code.
+    """The meaning of an NVML return code.
 
     Attributes:
         state: one of ``messages.Snapshot``.
+        scope: what the failure affects.
         reason: explains what is wrong and what to do.
     """
 
@@ -33,12 +34,12 @@ class Meaning(NamedTuple):
 
 
 def meaning_of(code: int) -> Meaning:
-    """Return the meaning of `code`; a code that is newer than this table is "unknown"."""
+    """Return the meaning of an NVML return code; a code that is newer than this table is "unknown"."""
     return MEANINGS.get(code) or Meaning("unknown", Scope.CALL, explain("nvml-other", code=str(code)))
 
 
 def in_a_container(code: int) -> Reason:
-    """Return the reason for the user of a container whose devices a cluster assigned."""
+    """Return the reason for an NVML return code, for the user of a container whose devices a cluster assigned."""
     return _IN_A_CONTAINER.get(code) or meaning_of(code).reason
 
 

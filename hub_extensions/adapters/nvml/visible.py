@@ -23,7 +23,7 @@ class VisibleDevices(NamedTuple):
     """The UUIDs in the driver's order.
 
     Attributes:
-        all_answered: no visible device can be missing from the list.
+        all_answered: every call succeeded, so that no visible device can be missing from the list.
     """
 
     uuids: tuple[str, ...]

@@ -37,7 +37,13 @@ _FILES = "assertion-key-*.pem"
 
 @dataclass(frozen=True, slots=True)
 class AssertionKey:
-    """A signing key. `made` is its creation time in seconds since 1970, `public` the published key (JWK)."""
+    """A signing key.
+
+    Attributes:
+        kid: id of the key, which each assertion names.
+        made: creation time in seconds since 1970.
+        public: the published part of the key (JWK).
+    """
 
     kid: str
     made: float
@@ -101,8 +107,8 @@ class AssertionSigner:
 
     Args:
         keys: storage of the keys.
-        issuer: the apps' host, as the apps know it.
-        life: validity of an assertion.
+        issuer: the address of the apps' host, as the apps know it.
+        life: how long an assertion is valid.
     """
 
     def __init__(self, keys: AssertionKeys, issuer: str, life: timedelta) -> None:

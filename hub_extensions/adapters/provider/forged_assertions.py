@@ -33,7 +33,8 @@ def forged_tokens(
     """Yield a name and a token for each way to sign claims without the signer's key, whose id is `kid`.
 
     Args:
-        key: the forger's key; a new one by default.
+        claims: the claims to sign.
+        key: the key that forges the signature; `None` for a new one.
     """
     yield "alg none", jwt.encode(claims, "", "none")
     forger = key or ec.generate_private_key(ec.SECP256R1())

@@ -78,7 +78,7 @@ class ProviderAway(Exception):
 
 
 class ProviderUnreachable(ProviderAway):
-    """The connection failed or timed out, so that another request now would wait as long in vain."""
+    """The connection failed or timed out, so that another request at this time would fail in the same way."""
 
 
 class ProviderUnusable(Exception):
@@ -226,7 +226,12 @@ class Provider:
     # ------------------------------------------------------------------ tokens
 
     async def exchange(self, code: str, verifier: str, redirect_uri: str) -> ProviderTokens:
-        """Redeem a code. Raises ProviderRefused, ProviderAway, ProviderUnusable."""
+        """Redeem a code. Raises ProviderRefused, ProviderAway, ProviderUnusable.
+
+        Args:
+            code: the authorization code that the browser brought back.
+            verifier: the PKCE verifier of this sign-in.
+        """
         grant = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
         return await self._tokens({**grant, "code_verifier": verifier})
 
@@ -505,7 +510,9 @@ def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
 
 
 def claims_of_token(token: str) -> Mapping[str, Any]:
-    """Return the claims of a token that was verified when it came; {} if it cannot be read."""
+    """Return the claims of a token without verifying it, because it was verified when it arrived; {} if it cannot be
+    read.
+    """
     try:
         return dict(jwt.decode(token, options={"verify_signature": False}))
     except (jwt.PyJWTError, ValueError, RecursionError):
@@ -519,7 +526,7 @@ def _signed_by(keys: Sequence[Mapping[str, Any]], token: str, header: Mapping[st
 
 
 def _claims_of(token: str, key: Mapping[str, Any], algorithm: str) -> Mapping[str, Any] | None:
-    """Return the claims if this key signed the token."""
+    """Return the claims of a token if this key signed it, otherwise `None`."""
     try:
         ready = jwt.PyJWK({**key}, algorithm=algorithm).key
         if getattr(ready, "key_size", MIN_RSA_BITS) < MIN_RSA_BITS and key.get("kty") == "RSA":

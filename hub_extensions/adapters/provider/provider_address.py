@@ -10,7 +10,7 @@ _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|::1)\Z")
 
 
 def address_problem(address: str) -> str:
-    """Return why a secret may not be sent to this address, to follow a setting's name; "" if it may."""
+    """Return why a secret may not be sent to this address, as a text that follows the name of a setting; "" if it may."""
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
@@ -24,7 +24,7 @@ def address_problem(address: str) -> str:
 
 
 def issuer_setting_problem(issuer: object) -> str:
-    """Return what is wrong with an issuer, to follow ``issuer``; "" if it is usable."""
+    """Return what is wrong with an issuer, as a text that follows the name ``issuer``; "" if it is usable."""
     if not isinstance(issuer, str) or not issuer:
         return "is not set"
     if problem := address_problem(issuer):
@@ -33,7 +33,7 @@ def issuer_setting_problem(issuer: object) -> str:
 
 
 def connect_url_problem(address: str) -> str:
-    """Return what is wrong with an address, to follow ``issuer_connect_url``; "" if it is usable.
+    """Return what is wrong with an address, as a text that follows the name ``issuer_connect_url``; "" if it is usable.
 
     Plain http is allowed, because the admin decides about connections between two pods of a cluster.
     """
@@ -47,7 +47,9 @@ _PLACE = re.compile(r"\{[A-Za-z0-9_]+\}")
 
 
 def account_url_problem(address: str) -> str:
-    """Return what is wrong with an address, to follow ``account_url``; "" if it is usable or not set."""
+    """Return what is wrong with an address, as a text that follows the name ``account_url``; "" if it is usable or not
+    set.
+    """
     if not address:
         return ""
     if not _PLACE.search(address):
@@ -57,7 +59,9 @@ def account_url_problem(address: str) -> str:
 
 
 def account_address(address: str, claims: Mapping[str, object]) -> tuple[str, str]:
-    """Return the address of a person's record and the id in it, or two empty texts if a claim is missing."""
+    """Return the address of a person's record at the provider's administration API, and the id of the account in this
+    address. Both are "" if a claim is missing.
+    """
     values = {name: claims.get(name[1:-1]) for name in _PLACE.findall(address)}
     if not values or not all(isinstance(each, str) and each for each in values.values()):
         return "", ""

@@ -43,7 +43,13 @@ class ChangeStream:
 
 
 async def open_stream(url: str, path: str, signer: Signer, account: int | None) -> ChangeStream:
-    """Open the stream at `path` below the service's address. Raises OSError, EOFError, TimeoutError, ValueError."""
+    """Open the stream of changes. Raises OSError, EOFError, TimeoutError, ValueError.
+
+    Args:
+        url: address of the service.
+        path: path of the stream below that address.
+        account: the uid that has to listen at the address, if that is on this machine; `None` to accept any.
+    """
     for _ in range(ATTEMPTS):
         stream = await _opened(url, path, signer, account)
         if stream is not None:

@@ -70,7 +70,7 @@ class ServiceAway(Unanswered):
     """The service does not answer, or answers in a form that this version does not know.
 
     Attributes:
-        since: when that began (aware).
+        since: when the service stopped answering (aware UTC).
     """
 
     def __init__(self, message: str, since: datetime) -> None:
@@ -136,6 +136,8 @@ class GpuServiceClient:
         """Create a client; nothing is sent yet.
 
         Args:
+            url: address of the service.
+            secret: the secret that the hub shares with the service, or a signer that holds it.
             account: the uid that has to listen at the address, if that is on this machine; `None` to accept any.
         """
         self._url = url.rstrip("/")
@@ -220,7 +222,7 @@ class GpuServiceClient:
         await self._send(self._reports, "POST", "hub/without-session", None, message, REPORT_SECONDS)
 
     async def sessions_ended(self, ended: EndedSessions) -> None:
-        """Have the service forget the logins of these sessions."""
+        """Have the service drop the logins that it has cached for these sessions."""
         await self._send(self._reports, "POST", "hub/sessions-ended", None, ended, REPORT_SECONDS)
 
     async def form(
@@ -392,8 +394,13 @@ class GpuServiceClient:
     ) -> HTTPResponse:
         """Return the service's answer. Raises OSError or TimeoutError.
 
-        The limit is kept here and not by the client, whose time-outs do not cover the time in its queue and do count
-        the time for which the event loop is held.
+        The limit is kept here and not by the client, because the client's time-outs do not cover the time in its queue.
+        They do count the time for which other code blocks the event loop.
+
+        Args:
+            body: the request's body; `None` for a request without one.
+            seconds: the time limit.
+            language: the language of the page for which the request is made; "" without a page.
         """
         if not self._url:
             raise self._lost(NO_ADDRESS)
@@ -436,7 +443,12 @@ _SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_ServiceKey, GpuSer
 
 
 def gpu_service(url: str, secret: str, account: int | None = None) -> GpuServiceClient:
-    """Return the client for that service. All callers in this hub process (in the running loop) share it."""
+    """Return the client of the service at this address. All callers in this hub process (in the running loop) share it.
+
+    Args:
+        secret: the secret that the hub shares with the service.
+        account: the uid that has to listen at the address, if that is on this machine; `None` to accept any.
+    """
     services = _SERVICES.setdefault(asyncio.get_running_loop(), {})
     key = (url, secret, account)
     if key not in services:

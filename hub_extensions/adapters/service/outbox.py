@@ -25,7 +25,7 @@ class Unanswered(Exception):
     """A request got no answer.
 
     Attributes:
-        answers: the service is up and asks to try again later.
+        answers: whether the service is up and asks to try again later.
     """
 
     answers = False
@@ -95,6 +95,7 @@ class Outbox:
         """Queue a request until it is answered.
 
         Args:
+            ask: the request.
             accepted: when the user's request was accepted; requests are sent in this order.
             on_unanswered: called after each attempt without an answer.
             patience: the future fails after this many seconds without an answer; `None` for no limit.

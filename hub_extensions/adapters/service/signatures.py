@@ -47,7 +47,7 @@ class Signatures:
 
     Attributes:
         life: identifies this run of the service.
-        hub_clock_ahead: by how much the hub's clock was ahead at its last request; `None` before the first one.
+        hub_clock_ahead: by how much the hub's clock was ahead of ours at its last request; `None` before the first one.
     """
 
     def __init__(
@@ -60,8 +60,9 @@ class Signatures:
         """Create a verifier.
 
         Args:
-            clock: the clock by which the age of a request is judged.
-            wall: this machine's wall clock, which an administrator may set.
+            clock: the clock by which the age of a request is judged; `None` for one that is not affected when the
+                system clock is set.
+            wall: this machine's wall clock, which an administrator may set; `None` for the system's.
             life: the identity of this run. Several processes behind one address may share one; each of them then
                 accepts the same request once. "" creates a new identity.
         """
@@ -74,10 +75,14 @@ class Signatures:
         self.hub_clock_ahead: timedelta | None = None
 
     def verify(self, method: str, target: str, header: str) -> VerifiedRequest | None:
-        """Verify a request before its body is read; `None` if the hub did not sign it. A valid request counts as used
-        afterwards.
+        """Verify a request before its body is read; `None` if the hub did not sign it. A valid request is accepted only
+        this once.
 
         The caller still has to compare the body with the signed hash.
+
+        Args:
+            target: path and query of the request.
+            header: the signature, as the hub sent it.
         """
         request = request_of(self._secret, method, target, header)
         if request is None:
@@ -100,19 +105,19 @@ class Signatures:
         return VerifiedRequest(request, SignatureVerdict.GOOD)
 
     def may_be_hub(self, method: str, target: str, header: str) -> bool:
-        """Return whether the hub signed this request and it was not used yet. The request does not count as used:
-        `verify` follows later.
+        """Return whether the hub signed this request and it was not used yet. `verify` can still accept the request
+        later.
         """
         request = request_of(self._secret, method, target, header)
         return request is not None and request.nonce not in self._seen and is_in_time(request, self._clock())
 
     def signed(self, request: SignedRequest, status: int, body: bytes) -> str:
-        """Return the header that proves an answer."""
+        """Return the header that shows the hub that this service gave the answer to the request."""
         times = self._clock(), self._wall()
         return SignedAnswer(request.nonce, status, self.life, *times, hash_of(body)).signed(self._secret)
 
     def signed_line(self, request: SignedRequest, number: int, line: bytes) -> bytes:
-        """Return the signed line with this number of a stream, without its end."""
+        """Return a line of a stream with its signature, without its line end. `number` counts the lines of the stream."""
         return signed_line(self._secret, request.nonce, number, line)
 
     def _forget(self, now: datetime) -> None:

@@ -48,9 +48,11 @@ async def fetch_signed(
     headers: Mapping[str, str] | None = None,
     **options: Any,
 ) -> HTTPResponse:
-    """Send a signed request and return the answer once it is proved.
+    """Send a signed request, and return the answer once its signature is verified.
 
     Args:
+        body: the request's body; `None` for a request without one.
+        headers: further headers; `None` for none.
         options: further arguments of ``HTTPRequest``, such as its time-outs.
 
     Raises:
@@ -78,8 +80,10 @@ def get_once(
     """Send one GET request from a program that runs no event loop, such as a command of an administrator.
 
     Args:
-        secret: signs the request; "" sends it unsigned, and the answer is then not proved.
-        account: see `service_client`.
+        secret: signs the request; "" sends it unsigned, and the signature of the answer is then not verified.
+        headers: further headers; `None` for none.
+        account: the uid that has to listen at the port, if that is on this machine; `None` to connect to any listener.
+        seconds: the time limit.
 
     Returns:
         The status and the body of the answer; a redirect is returned, not followed.

@@ -35,7 +35,7 @@ class Signer:
     """Holds the secret and the last known time of the service."""
 
     def __init__(self, secret: str, now: Callable[[], datetime] | None = None) -> None:
-        """Create a signer. `now` is this machine's clock."""
+        """Create a signer. `now` is this machine's clock; `None` for the system's."""
         self._secret = secret
         self._now = now or _now
         self._life = NO_LIFE
@@ -86,7 +86,8 @@ class OutgoingRequest:
         """Verify the answer. Returns False if the request has to be signed and sent again. Raises Unproved.
 
         Args:
-            proof: the header `ANSWER_HEADER` of the answer.
+            status, body: status and body of the answer.
+            proof: the header `ANSWER_HEADER` of the answer, which has its signature; `None` if the answer lacks it.
         """
         return self._signer._verify(self._request, status, body, proof or "")
 

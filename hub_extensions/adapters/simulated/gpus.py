@@ -33,7 +33,7 @@ class SimulatedGpus:
     Args:
         layout: the simulated machine.
         processes: returns the live processes that belong to a lease (``procfs.marked``).
-        clock: a running clock in seconds.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -98,7 +98,14 @@ class SimulatedGpus:
 
 
 def _fitted(rss_by_pid: Mapping[int, int], memory_bytes: int | None) -> dict[int, int]:
-    """Return each kernel's memory; if together they exceed the device, their shares of the full device."""
+    """Return the memory on the device of each kernel, by process id.
+
+    If the kernels' resident memory together exceeds the size of the device, each gets its share of the full device.
+
+    Args:
+        rss_by_pid: resident memory of each kernel in bytes.
+        memory_bytes: size of the device; `None` if it is not known.
+    """
     wanted = sum(rss_by_pid.values())
     if memory_bytes is None or wanted <= memory_bytes:
         return dict(rss_by_pid)
