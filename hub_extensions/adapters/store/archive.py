@@ -50,8 +50,13 @@ OUR_NAMES = tuple(name for name in usage.FIELDS if name not in CSV_NAMES.values(
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMinute:
-    """The highest GPU utilization and the used memory in one minute of a use (one server's time with its devices);
-    `None` if not measured.
+    """The measurements of one minute of a use (one server's time with its devices).
+
+    Attributes:
+        at: the beginning of the minute.
+        percent: the highest GPU utilization of the minute; `None` if not measured.
+        source: what measured it.
+        memory: used memory in bytes; `None` if not measured.
     """
 
     at: datetime
@@ -77,7 +82,11 @@ class Archive:
     @classmethod
     @contextmanager
     def open(cls, url: str, *, reading: bool) -> Iterator[Archive]:
-        """Open the store of `url`, which a service of this version has made.
+        """Open the store of `url`, which a service of this version has created.
+
+        Args:
+            url: address of the database.
+            reading: only read, without blocking the service.
 
         Raises:
             StoreUnavailable: it does not exist, cannot be opened, or is of another version.
@@ -179,8 +188,10 @@ class Archive:
                 yield dict(zip(MEASURED_NAMES, first[1:-last], strict=True)), known
 
     def waits(self, span: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
-        """Return pool, beginning and end of every wait on this hub that ended in the last `span`, also of users who
-        left without a GPU.
+        """Return pool, beginning and end of every wait on this hub that ended in the last `span`.
+
+        A pool is the devices of one kind, for which users wait in one line. Waits of users who left without a GPU are
+        included.
         """
         until = sa.func.coalesce(USAGE.c.admitted, USAGE.c.ended, type_=USAGE.c.ended.type)
         chosen = (
@@ -196,8 +207,12 @@ class Archive:
         return self._engine.dialect.name == "postgresql"
 
     def _since(self, first: datetime) -> Any:
-        """Return the SQL expression for the seconds from `first`, when the first use began, to the beginning of a use,
-        rounded to thousandths.
+        """Return the SQL expression for the seconds from the first use of the store to the beginning of a use.
+
+        The seconds are rounded to thousandths.
+
+        Args:
+            first: when the first use began.
         """
         if self._postgresql():
             seconds = sa.func.date_part("epoch", USAGE.c.began, type_=sa.Double) - first.timestamp()
@@ -256,7 +271,8 @@ class Import:
         """Add records. Records that the store already has, from another import or from this hub, are skipped.
 
         Args:
-            records: each record, and the key of the same use as this hub would have recorded it ("" without one).
+            records: for each record, the record itself, and the key under which this hub would have stored the same
+                use; "" without one.
 
         Returns:
             The positions of records whose key this import has already added. If there are any, nothing is added.

@@ -66,8 +66,12 @@ def damage(file: Path) -> str:
 
 
 def note_in(file: Path, name: str) -> str | None:
-    """Return a single value that the service has stored under this name; `None` if it is missing or cannot be read
-    now.
+    """Return a single value (such as the state of the clock) that the service has stored in this SQLite file.
+
+    Return `None` if the value is missing or cannot be read now.
+
+    Args:
+        name: the name under which the value is stored.
     """
     try:
         with closing(sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro", uri=True)) as connection:
@@ -95,8 +99,8 @@ def refuse_damaged(file: Path) -> None:
 
 
 def empty_beside_older(file: Path, folder: Path) -> str:
-    """Return a warning if the store's file is empty or missing although there are copies or logs of an earlier store
-    beside it; "" otherwise.
+    """Return a warning if the store's file is empty or missing, but copies or logs of an earlier store exist; ""
+    otherwise.
     """
     if file.exists() and file.stat().st_size:
         return ""
@@ -118,10 +122,14 @@ def copies(file: Path, folder: Path) -> tuple[Path, ...]:
 
 
 def copy_of_today(file: Path, folder: Path, today: date) -> Path | None:
-    """Copy `file` to ``NAME.copy-DATE.sqlite`` in `folder`, and delete all but the last days' copies. Return the path
-    of the copy; `None` if today's copy exists already.
+    """Copy the store's file to ``NAME.copy-DATE.sqlite``, and delete copies that are older than the last
+    `DAILY_COPIES`. Return the path of the copy; `None` if today's copy exists already.
 
     Samples are left out. On a volume that is nearly full, only two copies are kept.
+
+    Args:
+        file: the store's file.
+        folder: where the copy is written.
 
     Raises:
         StoreUnavailable: the file is damaged; older copies stay.
@@ -164,10 +172,11 @@ def has_no_room(file: Path) -> bool:
 
 
 def copy_to(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
-    """Copy an SQLite file that may be in use (mode 0600). `target` is the whole copy, or stays as it was.
+    """Copy an SQLite file that may be in use (mode 0600). If the copy fails, `target` stays as it was.
 
     Args:
-        left_out: tables that are empty in the copy.
+        target: the file to write; it is replaced once the copy is complete.
+        left_out: names of tables whose rows are not copied.
 
     Raises:
         sqlite3.Error, OSError: it cannot be copied.
@@ -211,8 +220,12 @@ def _copy_tables(source: Path, half: Path, left_out: Collection[str]) -> None:
 
 
 def put_back(copy: Path, file: Path, now: datetime) -> Path | None:
-    """Replace `file`, which no service uses now, by `copy`. Return the path to which the replaced file was moved;
-    `None` if there was none.
+    """Replace the store's file by a copy. Return the path to which the replaced file was moved; `None` if there was
+    none.
+
+    Args:
+        copy: the copy to restore.
+        file: the store's file, which no service uses now.
 
     Raises:
         StoreUnavailable: the copy is damaged.

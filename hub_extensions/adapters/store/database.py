@@ -75,7 +75,8 @@ def make_engine(url: URL, *, echo: bool = False, reading: bool = False) -> Engin
     yet.
 
     Args:
-        reading: only read, without blocking writers.
+        echo: log each SQL statement.
+        reading: the engine is only used to read, and never blocks writers.
 
     Raises:
         StoreUnavailable: the file cannot be used.
@@ -116,19 +117,20 @@ def make_read_only_engine(url: URL) -> Engine:
 
 
 def where(url: URL) -> str:
-    """Return the database as text, without a password."""
+    """Return the address of the database for messages, without a password."""
     if url.get_backend_name() == "postgresql":
         return f"the PostgreSQL database {url.database or ''!r} at {url.host or 'the local socket'}"
     return f"the file {url.database}" if url.database else "the database in memory"
 
 
 def network_file_system(path: Path, mounts: Iterable[str]) -> str | None:
-    """Return the type of the network file system of `path` (absolute, resolved), or `None` for a local disk.
+    """Return the type of the network file system that a path is on, or `None` for a local disk.
 
-    Types are compared by name rather than by the number of ``statfs``, because FUSE has one number for local and remote
-    ones.
+    Types are compared by name rather than by the number of ``statfs``, because all FUSE file systems, local and remote,
+    have the same number.
 
     Args:
+        path: absolute path with symbolic links resolved.
         mounts: lines of ``/proc/self/mountinfo``.
     """
     found, longest = "", -1

@@ -45,7 +45,7 @@ class DatabaseLock:
     """The lock on one PostgreSQL database. A service that has lost it must end; it is not taken again.
 
     Attributes:
-        where: the database as text, without a password.
+        where: address of the database for messages, without a password.
     """
 
     def __init__(self, url: str) -> None:
@@ -79,7 +79,7 @@ class DatabaseLock:
         return await self._do(self._take)
 
     async def held(self) -> bool:
-        """Return whether the lock is still held, asking by its own connection. Never raises."""
+        """Return whether the lock is still held, by a query on the connection that holds it. Never raises."""
         try:
             return await self._do(self._is_held)
         except (StoreUnavailable, RuntimeError):

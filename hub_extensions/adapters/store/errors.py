@@ -59,8 +59,13 @@ class StoreTooNew(StoreUnavailable):
 
 
 def as_unavailable(error: Exception, where: str) -> StoreUnavailable | None:
-    """Convert an error to a sentence about the database `where`; `None` for a programming error, which must not be
-    hidden."""
+    """Convert an error of the database to a sentence for administrators.
+
+    Return `None` for a programming error, which must not be hidden.
+
+    Args:
+        where: address of the database for the sentence, without a password.
+    """
     if isinstance(error, StoreUnavailable):
         return error
     if isinstance(error, PoolTimeout):

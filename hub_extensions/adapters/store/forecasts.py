@@ -58,10 +58,11 @@ def open_ones(connection: Connection) -> tuple[Given, ...]:
 
 
 def matured(connection: Connection) -> tuple[Given, ...]:
-    """Return forecasts whose real wait is known, in the order in which the tickets started.
+    """Return forecasts whose real wait is known, in the order in which the tickets (places in the line) started.
 
-    For each pool (the devices that one line serves) these are the last `LAST` ones, and the last `LAST` ones that were
-    given when the user joined. By them the forecasts of the pool are judged and corrected.
+    A pool is the devices that one line serves. For each pool the result has the last `LAST` forecasts, and the last
+    `LAST` of the forecasts that users saw when they joined the line. The pool's forecasts are judged and corrected by
+    them.
     """
     found: dict[str, Given] = {}
     pools = sa.select(FORECASTS.c.pool).where(FORECASTS.c.end == "started").distinct()

@@ -64,9 +64,10 @@ class StoredSession:
 
     Attributes:
         id: the cookie's hash.
-        hub_session: the hub's session from which it was created.
+        hub_session: id of the hub's session from which it was created.
         sealed: the hub's token, encrypted.
-        rounds: the last silent sign-in for each app, which renewed the user's rights, as JSON; "" without any.
+        rounds: when a silent sign-in (one without a page for the user) last renewed the user's rights for each app, as
+            JSON; "" if there was none.
     """
 
     id: str
@@ -126,13 +127,17 @@ class GateStore:
             return [StoredSession(**row) for row in connection.execute(sa.select(_SESSIONS)).mappings()]
 
     def session(self, id: str) -> StoredSession | None:
-        """Return a session, or `None`."""
+        """Return the session with this id; `None` if it is not stored."""
         with self._engine.begin() as connection:
             row = connection.execute(sa.select(_SESSIONS).where(_SESSIONS.c.id == id)).mappings().first()
         return None if row is None else StoredSession(**row)
 
     def put(self, session: StoredSession, instead_of: str = "") -> None:
-        """Write a session, and remove the session with the id `instead_of`, which it replaces."""
+        """Write a session.
+
+        Args:
+            instead_of: id of the session that it replaces, which is removed; "" if it replaces none.
+        """
         with self._engine.begin() as connection:
             if instead_of:
                 connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == instead_of))
@@ -140,10 +145,13 @@ class GateStore:
             upsert(connection, _SESSIONS, [asdict(session)])
 
     def remove(self, ids: Collection[str], user: str = "", of_hub: Collection[str] | None = None) -> set[str]:
-        """Remove the sessions with these ids. If `user` is given, also remove the user's sessions that were created
-        from the hub sessions `of_hub`, or all sessions of the user if it is `None`.
+        """Remove sessions, also those that another gate created. Return the ids of the removed sessions of `user`.
 
-        Sessions that another gate created are removed too. Return the ids of the removed sessions of `user`.
+        Args:
+            ids: ids of sessions to remove.
+            user: also remove sessions of this user; "" for no further sessions.
+            of_hub: ids of hub sessions: only the user's sessions that were created from them are removed. `None`
+                removes all sessions of the user.
         """
         gone: set[str] = set()
         with self._engine.begin() as connection:
@@ -192,7 +200,7 @@ class GateStore:
             upsert(connection, _SIGN_INS, [asdict(sign_in)])
 
     def find(self, state: str) -> StoredSignIn | None:
-        """Return the pending sign-in with this hash of its state, or `None`."""
+        """Return the pending sign-in whose state has this hash; `None` if there is none."""
         with self._engine.begin() as connection:
             row = connection.execute(sa.select(_SIGN_INS).where(_SIGN_INS.c.state == state)).mappings().first()
         return None if row is None else StoredSignIn(**row)
@@ -211,9 +219,14 @@ class GateStore:
             return {made: bytes(sealed) for made, sealed in found}
 
     def put_key(self, made: str, sealed: bytes, after: str, kept: Collection[str]) -> bool:
-        """Write a key if the newest is still `after` ("" if the table is empty), and remove other keys than `kept`.
+        """Write a key, unless another gate has written one meanwhile. Return `False` in that case.
 
-        Return `False` if another gate has written a key meanwhile.
+        Args:
+            made: time of creation, which is the name of the key.
+            sealed: the encrypted key.
+            after: name of the newest key that the caller has read; "" if there was none. If the newest stored key has
+                another name, nothing is written.
+            kept: names of earlier keys that are kept; all others are removed.
         """
         with self._engine.begin() as connection:
             if self.is_shared:

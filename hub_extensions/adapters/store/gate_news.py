@@ -68,7 +68,7 @@ class NewsFromOthers:
 
     Attributes:
         leads: whether this gate does the work that only one of the gates must do, such as the audit.
-        try_again_at: when it next tries to take the lock for that work, on the running clock.
+        try_again_at: when this gate next tries to take the lock for that work, in seconds of the monotonic clock.
     """
 
     def __init__(self, url: str) -> None:

@@ -67,7 +67,7 @@ def journal(connection: Connection, limit: int, which: JournalFilter) -> tuple[J
 
 
 def conditions(which: JournalFilter) -> tuple[sa.ColumnElement[bool], ...]:
-    """Return the SQL conditions of a filter."""
+    """Return the SQL conditions with which rows of the journal match a filter."""
     found = (
         None if which.since is None else JOURNAL.c.at >= which.since,
         None if which.until is None else JOURNAL.c.at < which.until,
@@ -91,7 +91,12 @@ def _with_words(words: str, codes: Iterable[str]) -> sa.ColumnElement[bool]:
 
 
 def notices(connection: Connection, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:
-    """Return the notices from `since` on, the newest first; the notices of all users if `user` is `None`."""
+    """Return the notices to a user, the newest first.
+
+    Args:
+        user: only notices to this user; `None` for all users.
+        since: only notices from this time on.
+    """
     columns = [column for column in NOTICES.columns if column.name != "id"]
     chosen = sa.select(*columns).where(NOTICES.c.at >= since).order_by(NOTICES.c.id.desc())
     rows = connection.execute(chosen if user is None else chosen.where(NOTICES.c.user == user))
@@ -104,7 +109,12 @@ def users(connection: Connection) -> tuple[str, ...]:
 
 
 def prune(connection: Connection, *, notices_before: datetime, journal_before: datetime) -> None:
-    """Remove notices older than the first time, and journal rows older than the second."""
+    """Remove old notices and old rows of the journal.
+
+    Args:
+        notices_before: notices from before this time are removed.
+        journal_before: journal rows from before this time are removed.
+    """
     connection.execute(sa.delete(NOTICES).where(NOTICES.c.at < notices_before))
     connection.execute(sa.delete(JOURNAL).where(JOURNAL.c.at < journal_before))
 

@@ -100,7 +100,7 @@ def next_place(connection: Connection) -> int:
 
 def last_offers(connection: Connection, user: str) -> tuple[OfferId, ...]:
     """Return the offers (lines of the start page) that the user's newest ticket accepts; the form preselects them. The
-    newest is the one with the highest place number, because a clock may be set back.
+    newest ticket is the one with the highest place number. Its time is not used, because a clock may be set back.
     """
     newest = sa.select(TICKETS.c.choices).where(TICKETS.c.user == user).order_by(TICKETS.c.place.desc()).limit(1)
     wanted_offers = connection.scalar(newest)

@@ -95,12 +95,14 @@ class JournalRow:
         actor: str,
         grounds: Sequence[Reason] = (),
     ) -> JournalRow:
-        """Create a row whose texts are made from reasons.
+        """Create a row whose texts are made from reasons (sentences that pages can translate).
 
         Args:
-            about: lease, user and server.
-            reasons: make `text`.
-            grounds: make `evidence`.
+            kind: a code, such as ``admitted``.
+            about: lease, user and server that the decision is about; each is `None` if the decision is about none.
+            reasons: the reasons from which `text` is made.
+            actor: who caused the decision, see `JournalRow`.
+            grounds: the reasons from which `evidence` is made; empty without figures.
         """
         text, evidence = as_text(reasons), as_text(grounds, ", ")
         return cls(at, kind, None, *about, text, actor, evidence, tuple(reasons), tuple(grounds))
@@ -108,11 +110,17 @@ class JournalRow:
 
 @dataclass(frozen=True, slots=True)
 class JournalFilter:
-    """Selects rows of the journal, from `since` (included) to `until` (excluded).
+    """Selects rows of the journal. The default selects all rows.
 
     Attributes:
-        words: part of the text, the evidence, the user, the server or the actor; case is ignored.
-        codes: rows with one of these reasons match too, because `words` may be in another language.
+        since: only rows from this time on; `None` for no limit.
+        until: only rows from before this time; `None` for no limit.
+        user: only rows about this user; `None` for all users.
+        kinds: only rows of these kinds; empty for all.
+        words: only rows in which this text occurs: in the text, the evidence, the user, the server or the actor. Case
+            is ignored.
+        codes: rows with one of these reasons match `words` too, because the words may be in another language than the
+            stored text.
     """
 
     since: datetime | None = None
@@ -156,7 +164,8 @@ class Changes:
     Attributes:
         gone_facts: (user, server) of facts to remove. If `facts` has the same server, its facts are written.
         gone_uses: keys of open uses to remove, because they have ended.
-        end: how the uses end that these changes finish; `None` if the engine derives it (``engine/uses/usage.py``).
+        end: how the uses ended that these changes finish; `None` if the engine finds that out itself
+            (``engine/uses/usage.py``).
         delivered: (id, channel) of deliveries to remove, because they were accepted, given up, or are out of date.
         stops, gone_stops: stops of servers to keep, and to remove, by `StopRecord.key`. The store does not read these
             two: the engine's state writes all remaining stops as one value of `meta`.

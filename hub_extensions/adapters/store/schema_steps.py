@@ -58,7 +58,7 @@ def missing_from(engine: Engine, metadata: sa.MetaData) -> list[str]:
 
 
 def stamp(engine: Engine, migrations: Path) -> None:
-    """Record the newest schema as the version of a database that has all of its tables already."""
+    """Record the newest schema as the version of a database. The database already has all tables of that schema."""
     from alembic import command
 
     config = _config(migrations)
@@ -80,9 +80,11 @@ def run_steps(engine: Engine, migrations: Path) -> None:
 
 
 def run_in_alembic(metadata: sa.MetaData, version_table: str, prefix: str) -> None:
-    """Run the migrations, for an ``env.py`` of alembic.
+    """Run the migrations. An ``env.py`` of alembic calls this.
 
     Args:
+        metadata: the current tables.
+        version_table: name of the table that records the schema.
         prefix: beginning of the names of our tables; alembic ignores other tables.
     """
     from alembic import context

@@ -90,9 +90,11 @@ class PendingStop:
     """A server that has to stop because its user's session ended.
 
     Attributes:
-        started: when the run of the server started that has to stop; another run is not stopped. `None` if the server
-            was still waiting to start.
-        at: when it has to stop.
+        user_id: the hub's id of the user.
+        server: name of the server; "" is the default server.
+        started: when the run of the server that has to stop was started; a later run of the server is not stopped.
+            `None` if the server was still waiting to start.
+        at: when the server has to stop.
         cause: why the session ended.
     """
 
@@ -128,7 +130,9 @@ class SignOnStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what is written inside, together with the pending changes of the hub's session, or nothing of it."""
+        """Commit what is written in the block, together with the pending changes of the hub's database session. If the
+        block fails, all of it is rolled back.
+        """
         try:
             yield
             self._db.commit()
@@ -145,7 +149,7 @@ class SignOnStore:
         upsert(self._connection, SESSIONS, map(asdict, sessions))
 
     def note_uses(self, last_uses: Mapping[str, datetime]) -> None:
-        """Write when sessions were last used, by public id."""
+        """Write when sessions were last used. `last_uses` has the time by the public id of the session."""
         if not last_uses:
             return
         change = sa.update(SESSIONS).where(SESSIONS.c.id == sa.bindparam("which"))
@@ -174,8 +178,8 @@ class SignOnStore:
         return [SignOnEvent(**{key: value for key, value in row.items() if key != "id"}) for row in rows]
 
     def clean_events(self, before: datetime) -> None:
-        """Remove events of the audit log from before a time, and from the others the names of users that no longer
-        exist.
+        """Remove events of the audit log from before a time, and remove from later events the names of users that no
+        longer exist.
         """
         self._connection.execute(sa.delete(EVENTS).where(EVENTS.c.time < before))
         names = sa.select(HUB_USERS.c.name)
@@ -193,7 +197,7 @@ class SignOnStore:
         upsert(self._connection, STOPS, map(asdict, stops))
 
     def remove_stop(self, stop: PendingStop) -> None:
-        """Remove a pending stop that is done or not needed. The stop of another run of the server stays."""
+        """Remove a pending stop that is done or not needed. A stop of another run of the same server is kept."""
         run = STOPS.c.started.is_(None) if stop.started is None else STOPS.c.started == stop.started
         same = sa.and_(STOPS.c.user_id == stop.user_id, STOPS.c.server == stop.server, run)
         self._connection.execute(sa.delete(STOPS).where(same))

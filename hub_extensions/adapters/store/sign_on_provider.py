@@ -1,7 +1,7 @@
-"""Tables of a hub with an OpenID provider: which person at the provider is which user, and the tokens of sessions.
+"""Tables of a hub with an OpenID provider: which provider account a hub user belongs to, and the tokens of sessions.
 
-A pin ties a person (the provider's ``iss`` and ``sub``) to a user of the hub. A link has the provider's data of one
-session. The third table has the ids of logout tokens that were used.
+A pin records which provider account (the provider's ``iss`` and ``sub``) a user of the hub belongs to. A link has the
+provider's data of one session. The third table has the ids of logout tokens that were used.
 
 The tables are in the hub's own database, and written through the hub's own database session like those of
 ``sign_on.py``. No method commits, so that a change is in one commit with the other changes. The caller encrypts the
@@ -60,7 +60,8 @@ LOGOUTS = sa.Table(
 
 
 class ProviderStore:
-    """The tables of pins, links and used logout tokens.
+    """The tables of pins (which provider account a hub user belongs to), links (the provider's data of one session) and
+    used logout tokens.
 
     Args:
         db: the hub's own database session.
@@ -70,35 +71,50 @@ class ProviderStore:
         self._db = db
 
     def pins_of(self, identity: Identity, user: str) -> dict[Identity, str]:
-        """Return the stored pins of this person and of this user: none, one, or two if they belong to others."""
+        """Return the stored pins (which provider account a hub user belongs to) of this account and of this user.
+
+        The result maps accounts to user names. It has two entries if account and user are pinned, but not to each
+        other. It is empty if neither is pinned.
+
+        Args:
+            identity: an account at the provider.
+            user: name of a hub user.
+        """
         same = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
         query = sa.select(IDENTITIES.c.iss, IDENTITIES.c.sub, IDENTITIES.c.user)
         rows = self._connection.execute(query.where(sa.or_(same, IDENTITIES.c.user == user)))
         return {Identity(iss, sub): name for iss, sub, name in rows}
 
     def pin(self, identity: Identity, user: str, now: datetime) -> None:
-        """Pin a person of the provider to a user, so that no other person can sign in as this user.
+        """Record that a hub user belongs to this provider account, so that no other account can sign in as this user.
+
+        Args:
+            identity: the account at the provider.
+            user: name of the hub user.
 
         Raises:
-            sqlalchemy.exc.IntegrityError: the user or the person is pinned already.
+            sqlalchemy.exc.IntegrityError: the user or the account is pinned already.
         """
         row = {"iss": identity.iss, "sub": identity.sub, "user": user, "pinned": now}
         self._connection.execute(sa.insert(IDENTITIES), row)
 
     def note_user(self, user: str) -> None:
-        """Store the id of the hub's account with the pin of this user (the row that ties the user to a person at the
-        provider), so that the pin stays valid if the account is renamed.
+        """Store the hub's id of this user with the user's pin (which provider account the user belongs to), so that the
+        pin stays valid if the user is renamed.
         """
         note_user(self._connection, user)
 
     def note_users(self) -> None:
-        """Store the id of the hub's account with each pin that lacks it, if the account had this name when the pin was
-        written.
+        """Store the hub's id of the user with each pin (which provider account a hub user belongs to) that lacks it.
+
+        A pin gets it only if the user already existed under this name when the pin was written.
         """
         note_users(self._connection)
 
     def follow_users(self) -> None:
-        """Update the user names of pins, because administrators may have renamed the users."""
+        """Update the user names in the pins (which provider account a hub user belongs to), because administrators may
+        have renamed the users.
+        """
         follow_users(self._connection)
 
     def groups_named(self, identity: Identity) -> datetime | None:
@@ -119,7 +135,7 @@ class ProviderStore:
         self._change(identity, account_seen=now)
 
     def pinned_names(self) -> set[str]:
-        """Return the users to whom a person at the provider is pinned."""
+        """Return the names of the hub users for whom it is recorded which provider account they belong to."""
         return set(self._connection.execute(sa.select(IDENTITIES.c.user)).scalars())
 
     def _of_person(self, identity: Identity, column: Any) -> Any:
@@ -131,8 +147,14 @@ class ProviderStore:
         self._connection.execute(sa.update(IDENTITIES).where(same).values(**values))
 
     def taken_names(self, most: int) -> list[tuple[str, datetime]]:
-        """Return pinned users whose name another person tried to sign in with since then, and when last, the newest
-        first. Administrators see them as possible conflicts.
+        """Return hub users as whom another provider account tried to sign in, and when that last happened, the newest
+        first.
+
+        Only attempts after it was recorded which provider account the user belongs to count. Administrators see these
+        users as possible conflicts.
+
+        Args:
+            most: maximum number of users.
         """
         last = sa.func.max(EVENTS.c.time, type_=UtcTime())
         tried = sa.and_(EVENTS.c.kind == "name-taken", EVENTS.c.time > IDENTITIES.c.pinned)
@@ -141,7 +163,9 @@ class ProviderStore:
         return [(str(name), time) for name, time in self._connection.execute(query.order_by(last.desc()).limit(most))]
 
     def links(self) -> list[ProviderLink]:
-        """Return the links (the provider's data) of all sessions, without their tokens (see `encrypted_tokens_of`)."""
+        """Return the links (the provider's data of one session) of all sessions, without their tokens (see
+        `encrypted_tokens_of`).
+        """
         columns = [each for each in LINKS.c if each is not LINKS.c.encrypted_tokens]
         rows = self._connection.execute(sa.select(*columns)).mappings()
         return [ProviderLink(**{**row, "iss": sys.intern(row["iss"])}, encrypted_tokens=None) for row in rows]
@@ -152,8 +176,8 @@ class ProviderStore:
         return bytes(self._connection.execute(query).scalar() or b"")
 
     def put_links(self, links: Iterable[ProviderLink]) -> None:
-        """Write new and changed links. For a link whose tokens are not loaded (`None`), only the time of its last check
-        is written.
+        """Write new and changed links (the provider's data of one session). For a link whose tokens are not loaded
+        (`None`), only the time of its last check is written.
         """
         changed = list(links)
         upsert(self._connection, LINKS, [asdict(each) for each in changed if each.encrypted_tokens is not None])
@@ -168,8 +192,13 @@ class ProviderStore:
             self._connection.execute(sa.delete(LINKS).where(LINKS.c.session == session))
 
     def note_logout(self, iss: str, jti: str, until: datetime) -> bool:
-        """Remember the id of a logout token until it expires. Return `False` if it was known already: the token is used
-        a second time.
+        """Store the id of a logout token until the token expires. Return `False` if it is stored already, because the
+        token is being used a second time.
+
+        Args:
+            iss: the provider.
+            jti: the id of the token.
+            until: when the token expires.
         """
         id = hashlib.sha256(f"{iss}\n{jti}".encode("utf-8", "replace")).hexdigest()
         if self._connection.execute(sa.select(LOGOUTS.c.id).where(LOGOUTS.c.id == id)).first() is not None:
@@ -188,8 +217,9 @@ class ProviderStore:
 
 
 def note_user(connection: Connection, user: str) -> None:
-    """Store the id of the hub's account with the pin of this user. The account's time of creation is stored too,
-    because the hub reuses ids.
+    """Store the hub's id of this user with the user's pin (which provider account the user belongs to).
+
+    The time at which the user was created is stored too, because the hub reuses ids.
     """
     account = sa.select(HUB_USERS.c.id, HUB_USERS.c.created).where(HUB_USERS.c.name == user)
     found = connection.execute(account).first()
@@ -199,10 +229,10 @@ def note_user(connection: Connection, user: str) -> None:
 
 
 def note_users(connection: Connection) -> None:
-    """Store the id of the hub's account with each pin that lacks it, if the account of this name existed when the pin
-    was written.
+    """Store the hub's id of the user with each pin (which provider account a hub user belongs to) that lacks it.
 
-    An account that already belongs to another pin is skipped: it got the name by a later renaming.
+    A pin gets it only if the user already existed under this name when the pin was written. A user who already belongs
+    to another pin is skipped, because that user got the name by a later renaming.
     """
     follow_users(connection)
     others = sa.alias(IDENTITIES)
@@ -216,9 +246,10 @@ def note_users(connection: Connection) -> None:
 
 
 def follow_users(connection: Connection) -> None:
-    """Give each pin the current name of its account, because administrators may rename users.
+    """Give each pin (which provider account a hub user belongs to) the current name of its user, because administrators
+    may rename users.
 
-    A pin without an account that has the new name is removed: the name now belongs to another account.
+    A pin whose stored name now belongs to another user is removed.
     """
     same = sa.and_(HUB_USERS.c.id == IDENTITIES.c.user_id, HUB_USERS.c.created == IDENTITIES.c.user_created)
     query = sa.select(IDENTITIES.c.iss, IDENTITIES.c.sub, HUB_USERS.c.name).join(HUB_USERS, same)
@@ -241,8 +272,9 @@ def _rename(connection: Connection, identity: Identity, user: str) -> None:
 
 
 class PinTable:
-    """The pins, which tie users to persons at the provider, for an administrator's command. Every method may raise
-    ValueError, whose text has no password.
+    """The pins (which provider account each hub user belongs to), for an administrator's command.
+
+    Every method may raise ValueError, whose text has no password.
 
     Args:
         url: address of the hub's database.
@@ -261,14 +293,17 @@ class PinTable:
             raise ValueError(f"there is no file {file}")
 
     def all(self) -> list[tuple[str, Identity]]:
-        """Return all users with a pin, and the person to whom each is pinned, by user name."""
+        """Return the name of each hub user with a pin, and the provider account that the user belongs to, by user name.
+        """
         with self._begun() as connection:
             follow_users(connection)
             query = sa.select(IDENTITIES.c.user, IDENTITIES.c.iss, IDENTITIES.c.sub).order_by(IDENTITIES.c.user)
             return [(user, Identity(iss, sub)) for user, iss, sub in connection.execute(query)]
 
     def pin(self, user: str, identity: Identity, now: datetime) -> None:
-        """Pin this user to this person. Earlier pins of the user and of the person are removed."""
+        """Record that this hub user belongs to this provider account. Earlier pins of the user and of the account are
+        removed.
+        """
         with self._begun() as connection:
             follow_users(connection)
             taken = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
@@ -278,8 +313,9 @@ class PinTable:
             note_user(connection, user)
 
     def unpin(self, user: str) -> bool:
-        """Remove the pin of a user (the row that ties the user to a person at the provider), so that the next person
-        who signs in with this name may get it. Return whether there was a pin.
+        """Remove the record of the provider account that a hub user belongs to. Return whether there was one.
+
+        The next person who signs in with this name may then become this user.
         """
         with self._begun() as connection:
             follow_users(connection)

@@ -46,7 +46,8 @@ class Store:
     """The storage of the service. Every method may raise `StoreUnavailable`; the next call tries again.
 
     Attributes:
-        guard: called in every transaction of changes before it writes. If it raises, nothing is written.
+        guard: called in every transaction of changes before it writes. If it raises, nothing is written. `None` if no
+            check is needed, as without a lock on the database.
         nearly_full: whether the volume had little space left when it was last checked; samples are not stored then.
         read_only: why nothing can be written until the store is opened again; "" if it can be written.
     """
@@ -70,6 +71,7 @@ class Store:
 
         Args:
             url: ``sqlite:////absolute/path``, ``sqlite://`` (in memory) or ``postgresql://…``.
+            echo: log each SQL statement.
 
         Raises:
             StoreTooNew: a newer version wrote it.
@@ -79,7 +81,10 @@ class Store:
 
     @classmethod
     def open_read_only(cls, url: str, why: str) -> Store:
-        """Open the SQLite file of `url`, whose disk is full. Every change is refused because of `why`.
+        """Open the SQLite file of `url`, whose disk is full.
+
+        Args:
+            why: the reason with which every change is refused.
 
         Raises:
             StoreUnavailable: it cannot be read, another process has it, or it is of another version.
@@ -143,8 +148,11 @@ class Store:
         return self.nearly_full
 
     async def notices(self, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:
-        """Return the notices of `user` from `since` on, the newest first; the notices of all users if `user` is
-        `None`.
+        """Return notices to users, the newest first.
+
+        Args:
+            user: only notices to this user; `None` for all users.
+            since: only notices from this time on.
         """
         return await self._do(lambda connection: history.notices(connection, user, since))
 
@@ -197,8 +205,11 @@ class Store:
         return await self._do(forecasts.matured)
 
     async def journal(self, limit: int = 200, which: JournalFilter | None = None) -> tuple[JournalRow, ...]:
-        """Return at most `limit` matching rows of the journal, the one that was written last first. `which` is `None`
-        for all rows.
+        """Return rows of the journal (the decisions of the service), the last written first.
+
+        Args:
+            limit: maximum number of rows.
+            which: selects the rows; `None` for all rows.
         """
         return await self._do(lambda connection: history.journal(connection, limit, which or JournalFilter()))
 

@@ -236,7 +236,13 @@ def imports(connection: Connection) -> tuple[int, int]:
 
 
 def begin_import(connection: Connection, label: str, digest: str, at: datetime) -> int:
-    """Begin an import and return its number. Rows of imports that were never finished are removed."""
+    """Begin an import and return its number. Rows of imports that were never finished are removed.
+
+    Args:
+        label: name of the import, for administrators.
+        digest: hash of the imported file.
+        at: time of the import.
+    """
     broken = sa.select(IMPORTS.c.id).where(sa.not_(IMPORTS.c.done))
     connection.execute(sa.delete(USAGE).where(USAGE.c.batch.in_(broken)))
     connection.execute(sa.delete(IMPORTS).where(sa.not_(IMPORTS.c.done)))
@@ -245,8 +251,9 @@ def begin_import(connection: Connection, label: str, digest: str, at: datetime) 
 
 
 def known_keys(connection: Connection, keys: Iterable[str]) -> dict[str, int | None]:
-    """Return which of these keys of usage records are stored already, with the number of their import (`None`: a record
-    of this hub).
+    """Return which of these keys of usage records are stored already, each with the number of the import that added it.
+
+    The number is `None` for a record of this hub itself.
     """
     found = sa.select(USAGE.c.key, USAGE.c.batch).where(USAGE.c.key.in_(list(keys)))
     return {row.key: row.batch for row in connection.execute(found)}
@@ -260,7 +267,12 @@ def add_imported(connection: Connection, records: Iterable[UsageRecord], batch: 
 
 
 def end_import(connection: Connection, batch: int, rows: int) -> bool:
-    """Make the rows of an import visible. Return `False` if a later import has removed them as unfinished."""
+    """Make the rows of an import visible. Return `False` if a later import has removed them as unfinished.
+
+    Args:
+        batch: number of the import.
+        rows: how many rows were added.
+    """
     done = sa.update(IMPORTS).where(IMPORTS.c.id == batch).values(rows=rows, done=True)
     return connection.execute(done).rowcount == 1
 
