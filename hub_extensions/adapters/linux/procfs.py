@@ -301,7 +301,9 @@ class _Stat(NamedTuple):
 
     @property
     def beginning(self) -> bool:
-        """Return whether the process is in the middle of an exec(): its new memory does not contain an environment yet."""
+        """Return whether the process is in the middle of an exec(): its new memory does not contain any environment
+        yet.
+        """
         return self.size > 0 and self.env_start == 0
 
     @property

@@ -10,7 +10,9 @@ _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|::1)\Z")
 
 
 def address_problem(address: str) -> str:
-    """Return why a secret may not be sent to this address, as a text that follows the name of a setting; "" if it may."""
+    """Return why a secret may not be sent to this address, as a text that follows the name of a setting; "" if it
+    may.
+    """
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port

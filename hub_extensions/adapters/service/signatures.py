@@ -117,7 +117,9 @@ class Signatures:
         return SignedAnswer(request.nonce, status, self.life, *times, hash_of(body)).signed(self._secret)
 
     def signed_line(self, request: SignedRequest, number: int, line: bytes) -> bytes:
-        """Return a line of a stream with its signature, without its line end. `number` counts the lines of the stream."""
+        """Return a line of a stream with its signature, without its line end. `number` counts the lines of the
+        stream.
+        """
         return signed_line(self._secret, request.nonce, number, line)
 
     def _forget(self, now: datetime) -> None:
