@@ -145,7 +145,7 @@ def test_whose_node_is_full_waits_for_it_and_the_next_starts_on_the_other(
     assert told["message"] == (
         "Small GPU: the only one on the machines that your server may use is in use. You are next."
     )
-    assert place.as_admin("api/cluster")["held_up"] == []
+    assert place.as_admin("api/cluster")["blocked_offers"] == []
     give_back(control_plane, a_is_full, "others")
     place.hub.wait_ready("ada")
     assert node_of(place, "ada") == "set-a"

@@ -173,7 +173,7 @@ def test_whose_device_was_taken_from_outside_stays_first_and_nobody_else_is_let_
         ask(place, "ada")
         until(lambda: "ada" in place.pods(), 20, "ada's pod is made")
         take(control_plane, others, "quicker")
-        until(lambda: cluster(place)["held_up"] == [OFFER], 20, lambda: str(cluster(place)))
+        until(lambda: cluster(place)["blocked_offers"] == [OFFER], 20, lambda: str(cluster(place)))
         ask(place, "ben")  # one device is free by the count, and promised to nobody
         until(lambda: "ben" in place.waiting(), 20)
         take(control_plane, others, "quicker-still")
@@ -190,7 +190,7 @@ def test_whose_device_was_taken_from_outside_stays_first_and_nobody_else_is_let_
     assert (place.waiting(), set(place.pods())) == (["ben"], {"ada"})
     give_back(control_plane, others, "quicker")
     place.hub.wait_ready("ada")
-    until(lambda: (place.waiting(), cluster(place)["held_up"]) == (["ben"], []), 10, lambda: str(cluster(place)))
+    until(lambda: (place.waiting(), cluster(place)["blocked_offers"]) == (["ben"], []), 10, lambda: str(cluster(place)))
     give_back(control_plane, others, "quicker-still")
     place.hub.wait_ready("ben")
 
@@ -206,7 +206,7 @@ def test_a_machine_that_is_full_with_a_gpu_free_is_told_as_that_and_holds_up_nob
             until(lambda: says in str(last_event(place, "ada")), 20, lambda: str(last_event(place, "ada")))
             time.sleep(OUTSIDE_SECONDS + 1)  # as long as it takes to believe that somebody outside took a device
             assert says in last_event(place, "ada")["html_message"]
-            assert cluster(place)["held_up"] == []
+            assert cluster(place)["blocked_offers"] == []
         finally:
             played_nodes.set_allocatable(NODE, {"pods": 110})
     place.hub.wait_ready("ada")
@@ -332,7 +332,7 @@ def give_up(place: ClusterPlace, lease_id: str) -> int:
 
 
 def forgotten(place: ClusterPlace) -> list[str]:
-    return [one["pod"] for one in cluster(place)["forgotten"]]
+    return [one["pod"] for one in cluster(place)["orphaned_pods"]]
 
 
 def test_a_pod_with_our_labels_that_the_hub_never_made_is_shown_and_removed_by_policy(place: ClusterPlace):

@@ -293,7 +293,7 @@ class PinTable:
             raise ValueError(f"there is no file {file}")
 
     def all(self) -> list[tuple[str, Identity]]:
-        """Return the name of each hub user with a pin, and the provider account that the user belongs to, by user name."""
+        """Return each hub user with a pin and the provider account that the user belongs to, sorted by name."""
         with self._begun() as connection:
             follow_users(connection)
             query = sa.select(IDENTITIES.c.user, IDENTITIES.c.iss, IDENTITIES.c.sub).order_by(IDENTITIES.c.user)

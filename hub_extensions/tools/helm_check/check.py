@@ -272,7 +272,8 @@ def _of_cluster(config: Config) -> tuple[frozenset[str], frozenset[str]]:
     survey = survey_pools(view, offers, cluster, names={}, leases=())
     derived = derive_cluster_offers(survey.pools, offers, cluster, sm_of_product=lambda _: None)
     known = {CPU, *map(OfferId, survey.pools), *(offer.id for offer in derived.offers)}
-    return frozenset({*known, *(each.pool for each in known)}), frozenset(renamed_resources(view.nodes.values()))
+    pools = {each.pool for each in known if each.pool}
+    return frozenset(known | pools), frozenset(renamed_resources(view.nodes.values()))
 
 
 # ------------------------------------------------------------------ Helm and the real chart
