@@ -1,7 +1,7 @@
 """Report ended sessions to the gate and the GPU service, and retry until they have answered.
 
-The end of a session does not wait for the reports. The hub has deleted the session's tokens by then, so without a
-report gate and service would still find out at their next check of a token.
+The end of a session does not wait for the reports. The hub has deleted the session's tokens by then, so gate and
+service would find out at their next check of a token even without a report.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class PendingReport:
     """Ended sessions of one user that are not reported yet.
 
     Attributes:
-        known: futures of the callers that wait for the report; True once it is confirmed.
+        ended: the user, and the sessions that ended.
+        known: futures of the callers that wait until the report is confirmed; their result is then True.
     """
 
     ended: EndedSessions

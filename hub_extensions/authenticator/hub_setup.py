@@ -33,6 +33,8 @@ def add_sign_on(
     """Add sessions to the authenticator that the configuration names, with their scopes, templates and server settings.
 
     Args:
+        c: the configuration of the hub.
+        config: the settings of sign-on sessions.
         notes: sentences for the administrator are appended to it.
         resolve: False in a dry run, where the authenticator need not be installed.
         gate: where ended sessions are reported; `None` without a gate.
@@ -108,8 +110,8 @@ def _language_of_page(user: object) -> Any:
 
 
 def _add_to_servers(c: Any, cache_seconds: int | None) -> None:
-    """Configure in all spawners the key of each server, and how long a server caches logins: in ``Spawner`` and in each
-    section that sets the same.
+    """Configure in all spawners the key of each server, and how long a server caches logins. These are set in
+    ``Spawner`` and in each section of a spawner class that sets the same traits.
 
     Args:
         cache_seconds: how long a server caches a login; `None` does not set it.
@@ -125,6 +127,9 @@ def _add_to_servers(c: Any, cache_seconds: int | None) -> None:
 def _sections_with(c: Any, key: str) -> list[str]:
     """Return ``Spawner`` and the sections of spawners that set the trait `key` themselves, which would hide the value
     in ``Spawner``.
+
+    Args:
+        key: name of a trait of spawners.
     """
     return sorted({"Spawner", *(each for each in c if each.endswith("Spawner") and key in c[each])})
 

@@ -28,7 +28,8 @@ def allowed_next_url(validate: Callable[[str], str], address: str) -> str:
     """Return the address to continue at after a sign-in, or "" if the hub does not allow it or it is malformed.
 
     Args:
-        validate: the hub's own check.
+        validate: the hub's own check, which returns the address, or "" if it is not allowed.
+        address: the address that the request names.
     """
     try:
         return str(validate(address)) if address.isprintable() else ""

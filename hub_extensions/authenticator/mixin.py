@@ -27,7 +27,14 @@ EVERY_REQUEST = -1
 
 
 class SignOnMixin:
-    """Mixin for any authenticator of JupyterHub 5.3 to 6."""
+    """Mixin for any authenticator of JupyterHub 5.3 to 6.
+
+    Attributes:
+        sign_on_config: the settings of the sessions.
+        sign_on_gate: where ended sessions are reported; `None` without a gate.
+        sign_on: the sessions of the running hub.
+        auth_refresh_age: -1, so that the hub calls `refresh_user` for every request.
+    """
 
     sign_on_config: ClassVar[SignOnConfig]
     sign_on_gate: ClassVar[GateAddress | None] = None
@@ -60,8 +67,8 @@ class SignOnMixin:
         return [*handlers_with_sessions(own), *PAGES, *REST]
 
     async def refresh_user(self, user: Any, handler: Any = None, **more: Any) -> Any:
-        """Decide whether this request may continue: return False to make the browser sign in, otherwise as JupyterHub
-        defines it.
+        """Decide whether this request may continue: return False to make the browser sign in. Other results are those
+        that JupyterHub defines for `refresh_user`.
 
         A request about another user, or with a token, never ends a session.
         """
@@ -123,7 +130,12 @@ def _identifies(handler: Any, user: Any) -> bool:
 
 
 def with_sessions(authenticator: type, config: SignOnConfig, gate: GateAddress | None = None) -> type:
-    """Return a subclass with sessions; its settings keep their names. `gate` is where ended sessions are reported."""
+    """Return a subclass of an authenticator, with sign-on sessions. Its settings keep their names.
+
+    Args:
+        config: the settings of the sessions.
+        gate: where ended sessions are reported; `None` without a gate.
+    """
     if issubclass(authenticator, SignOnMixin):
         authenticator.sign_on_gate = gate
         return authenticator

@@ -106,7 +106,10 @@ class AdminPage(FormPage):
         await self._show(None, "")
 
     async def submitted(self) -> None:
-        """End all sessions of `user`; with `lost_right`, end also what belongs to the right to sign in."""
+        """End the sessions of `user`, or only the session with this `id`.
+
+        With `access_revoked`, also end what depends on the right to sign in: tokens and servers.
+        """
         if not has_scope(self, END_SCOPE):
             raise web.HTTPError(403, f"This needs the scope {END_SCOPE}.")
         sign_on = sign_on_of(self)

@@ -85,11 +85,15 @@ class SessionRegistry:
             self._by_user.pop(session.user_id, None)
 
     def living(self, cookie: str | None) -> SignOnSession | None:
-        """Return the session with this cookie, if it has not ended; otherwise `None`."""
+        """Return the session with this cookie. `None` if there is none, if it has ended, or if `cookie` is `None`
+        because the browser sent none.
+        """
         return self._living.get(_hash_of(cookie)) if cookie else None
 
     def ended(self, cookie: str | None) -> SignOnSession | None:
-        """Return the session with this cookie, if it ended recently (within `ENDED_KEPT`); otherwise `None`."""
+        """Return the session with this cookie if it ended recently (within `ENDED_KEPT`). Otherwise, or if `cookie` is
+        `None` because the browser sent none, return `None`.
+        """
         return self._ended.get(_hash_of(cookie)) if cookie else None
 
     def of_user(self, user_id: int) -> Sequence[SignOnSession]:
@@ -112,8 +116,11 @@ class SessionRegistry:
         self._unwritten[session.id] = now
 
     def use_by_token(self, hub_session: str | None) -> None:
-        """Record a use of the session with this id of the hub, because one of the user's servers had a token of this
-        session checked.
+        """Count a token check of one of the user's servers as a use of the session from which the token was created.
+
+        Args:
+            hub_session: the hub's id of that session; `None` if the token was not created from a session, so that
+                nothing is counted.
         """
         token_hash = self._hashes.get(hub_session or "")
         if token_hash is None:
@@ -124,8 +131,11 @@ class SessionRegistry:
             self.use(session)
 
     def be_quiet(self, user_id: int, length: timedelta) -> None:
-        """For this time, do not count token checks of this user's servers as uses of a session, because the servers
-        were ordered to check and no person used them.
+        """For some time, do not count token checks of this user's servers as uses of a session. The servers were
+        ordered to check, and no person used them.
+
+        Args:
+            length: for how long.
         """
         self._quiet[user_id] = self._now() + length
 

@@ -24,7 +24,9 @@ def sign_on_of(handler: Any) -> HubSignOn:
 
 
 def is_own(handler: Any, name: str) -> bool:
-    """Return whether the request is about the sender's own sessions and may manage them."""
+    """Return whether the user `name` is the sender of this request, and the request may manage the sender's
+    sessions.
+    """
     asker = handler.current_user
     if not isinstance(asker, User) or asker.name != name:
         return False
@@ -39,7 +41,12 @@ def has_scope(handler: Any, scope: str) -> bool:
 
 
 def user_named(handler: Any, name: str, scope: str) -> Any:
-    """Return the hub's user with this name, if the request may see it. Raises HTTPError 403 or 404."""
+    """Return the hub's user with this name, if the request may see it. Raises HTTPError 403 or 404.
+
+    Args:
+        name: name of the user.
+        scope: the scope that a request about another user needs.
+    """
     if handler.current_user is None:
         raise web.HTTPError(403)
     if not is_own(handler, name) and not has_scope(handler, scope):

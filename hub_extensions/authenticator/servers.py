@@ -80,7 +80,7 @@ class UserServers:
         return found
 
     def are_checked(self, user: Any) -> bool:
-        """Return whether the hub is still checking, after its restart, which of the user's servers run."""
+        """Return whether the hub is still finding out, after its restart, which of the user's servers run."""
         return any(spawner.pending == "check" for spawner in _active(user))
 
     async def ask_again(self, user: Any, only: Collection[str] | None = None) -> AskedServers:
@@ -237,7 +237,9 @@ def _token_facts(user: Any) -> list[TokenFact]:
 
 
 def _wanted_scopes(db: Any, spawner: Any) -> Sequence[str]:
-    """Return the scopes that the hub gives a server at its start; () if a function of the admin computes them."""
+    """Return the scopes that the hub gives a server at its start; () if the admin has configured a function that
+    computes them.
+    """
     wanted = spawner.server_token_scopes
     if callable(wanted):
         return ()

@@ -74,6 +74,8 @@ class SessionEnder:
         app: the running JupyterHub.
         log_event: writes an event of the audit log to the hub's log.
         gate, service: where ended sessions are reported; `None` if it is not configured.
+        gate: the gate, to which ended sessions are reported; `None` without a gate.
+        service: the GPU service, to which ended sessions are reported; `None` if the hub uses none.
     """
 
     def __init__(
@@ -108,7 +110,9 @@ class SessionEnder:
         servers have answered.
 
         Args:
-            by: the administrator who ended them; "" if they ended for another cause.
+            sessions: the sessions to end.
+            cause: why they end.
+            by: name of the administrator who ended them; "" if no administrator did.
             lost_right: the person may not sign in any more.
             account_unknown: it is unknown whether the provider still has the person's account.
         """
@@ -222,8 +226,8 @@ class SessionEnder:
     ) -> tuple[list[PendingStop], list[PendingStop]]:
         """Write the orders to stop servers of a plan.
 
-        An earlier order for the same run of a server stays, because the user has seen its time, unless the new one is
-        due sooner.
+        An earlier order for the same run of a server stays in force if the new order is not due sooner, because the
+        user has seen its time.
 
         Returns:
             The orders that are in force for these servers, and those of them that are new.
@@ -252,10 +256,16 @@ class SessionEnder:
     def _report_end(
         self, name: str | None, ended: Iterable[SignOnSession], *, is_last: bool
     ) -> asyncio.Future[bool] | None:
-        """Notify gate and service of ended sessions; the future is done when the gate has confirmed the report.
+        """Report ended sessions to gate and service. Return a future that is done when the gate has confirmed the
+        report.
 
-        The name of a deleted account is unknown, so nothing is reported. Gate and service then find out from the hub
-        that the tokens are gone.
+        Return `None` if there is no gate or no name.
+
+        Args:
+            name: name of the user. `None` if the hub has deleted the account: nothing is reported then, and gate and
+                service find out from the hub that the tokens are gone.
+            ended: the sessions that have ended.
+            is_last: the user has no other session, so all sessions of the user are reported as ended.
         """
         if name is None:
             return None
@@ -414,8 +424,8 @@ class SessionEnder:
             await asyncio.sleep(min(rest, pause))
 
     def _moved(self, stop: PendingStop, at: datetime) -> PendingStop:
-        """Return the order with a later time, which the GPU service has set because it was away, and write it. It is
-        not written if the stored order was changed meanwhile.
+        """Return the order with a later time, which the GPU service has set because it was away. The new time is
+        written, unless the stored order was changed meanwhile.
         """
         moved = replace(stop, at=at)
         with self._registry.store.transaction():
@@ -507,7 +517,13 @@ class SessionEnder:
 async def _with_answers(
     report: EndReport, asked: asyncio.Future[tuple[str, ...]] | None, known: asyncio.Future[bool] | None, began: float
 ) -> EndReport:
-    """Return the report, completed with the answers of servers and gate."""
+    """Wait for the answers of servers and gate, and return the report completed with them.
+
+    Args:
+        asked: result: names of the servers that have checked their users again; `None` if no server was ordered to.
+        known: done when the gate has confirmed the report of the ended sessions; `None` if nothing was reported to it.
+        began: when the end began, in seconds of the monotonic clock.
+    """
     servers = () if asked is None else await asked
     if known is not None:
         await asyncio.wait([known], timeout=GATE_SECONDS)
@@ -525,8 +541,16 @@ def _events(
     now: datetime,
     began: float,
 ) -> list[SignOnEvent]:
-    """Return one event of the audit log for each ended session, or one event if no session ended. Only the first event
-    has the counts of tokens and servers, so that sums are right.
+    """Return one event of the audit log for each ended session, or one event if no session ended.
+
+    Only the first event has the numbers of tokens and servers, so that sums over the events are right.
+
+    Args:
+        user: name of the user; `None` if the hub has deleted the account.
+        tokens: number of tokens that were deleted.
+        servers: number of servers that have to stop.
+        by: name of the administrator who ended the sessions; "" if no administrator did.
+        began: when the end began, in seconds of the monotonic clock.
     """
     return [
         SignOnEvent(

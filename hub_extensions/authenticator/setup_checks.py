@@ -139,7 +139,11 @@ def _has_groups(c: Any) -> bool:
 
 def provider_value(c: Any, name: str, default: Any = None) -> tuple[str, Any]:
     """Return a setting of our authenticator, and the configuration section that sets it. If several sections set it,
-    the first of `SECTIONS` decides; if none does, the value is `default`.
+    the first of them in `SECTIONS` decides.
+
+    Args:
+        name: name of the setting.
+        default: the value if no section sets it.
     """
     for section in SECTIONS:
         value = value_of(c, section, name)

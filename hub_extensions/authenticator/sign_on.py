@@ -64,11 +64,11 @@ class HubSignOn:
     # ---------------------------------------------------------------- sessions of a browser
 
     def session_of(self, handler: Any) -> SignOnSession | None:
-        """Return the living session of the browser that sends this request."""
+        """Return the session of the browser that sends this request; `None` if it has none that has not ended."""
         return self.registry.living(handler.get_cookie(COOKIE))
 
     def ended_session_of(self, handler: Any) -> SignOnSession | None:
-        """Return the recently ended session of the browser that sends this request."""
+        """Return the session of the browser that sends this request, if it ended recently; otherwise `None`."""
         return self.registry.ended(handler.get_cookie(COOKIE))
 
     def begin(self, handler: Any, user: Any) -> None:
@@ -138,7 +138,7 @@ class HubSignOn:
     # ---------------------------------------------------------------- audit log, admins, work of each minute
 
     def refused(self, cause: str = "") -> None:
-        """Record a refused sign-in in the audit log. The name is not recorded, because it may be a password in the
+        """Record a refused sign-in in the audit log. The user name is not recorded, because it may be a password in the
         wrong field.
         """
         now = self.now()

@@ -18,7 +18,11 @@ EXIT_WRONG_SETTINGS = 78
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until stopped; return the exit status."""
+    """Run until stopped; return the exit status.
+
+    Args:
+        arguments: the command line without the name of the program; `None` for that of this process.
+    """
     # a gate that the hub started ends with it
     parent = os.getppid() if os.environ.get("JUPYTERHUB_SERVICE_NAME") else None
     parser = argparse.ArgumentParser(prog="python -m hub_extensions.gate", description="The gate before the apps.")
@@ -27,7 +31,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(config: str, parent: int | None = None) -> int:
-    """Run the gate until it is stopped or `parent` has exited; return the exit status."""
+    """Run the gate until it is stopped or `parent` has exited; return the exit status.
+
+    Args:
+        config: path of the settings file.
+        parent: process id of our parent; `None` to watch no parent.
+    """
     import asyncio
 
     from hub_extensions.adapters.files.settings_file import SettingsError

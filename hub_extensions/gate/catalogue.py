@@ -21,7 +21,8 @@ def check_for(settings: GateSettings, groups: Collection[str] | None = None, *hu
     """Return the check of a catalogue with these settings.
 
     Args:
-        groups: all groups that exist; `None` does not check groups.
+        settings: the settings of the gate.
+        groups: all groups that exist; `None` if they are not known, so that groups are not checked.
         hub_inside: further addresses of the hub, which no app may have.
     """
     inside = tuple(f"{place.scheme}://{place.netloc}" for place in map(urlsplit, (settings.hub_api_url, *hub_inside)))

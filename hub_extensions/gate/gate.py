@@ -69,6 +69,7 @@ class SignedIdentity(NamedTuple):
         until: time on the monotonic clock at which they have to be signed again.
         keys: value of `Gate.times_rotated` when they were signed; if it has changed since, they are not used.
         groups: the user's groups when they were signed; if these have changed, the headers are not used.
+        headers: names and values of the headers.
     """
 
     until: float
@@ -97,7 +98,8 @@ class CheckedRequest:
 
     @property
     def facts(self) -> RequestFacts:
-        """Facts about the browser's request. If headers name several methods, one that may change something counts.
+        """Facts about the browser's request. If headers name several methods, a method that may change something is
+        used.
 
         Traefik removes ``Upgrade`` from its check, but other headers show that a WebSocket is opened.
         """
@@ -125,6 +127,8 @@ class CheckAnswer(NamedTuple):
     """The answer to a check of a proxy.
 
     Attributes:
+        verdict: whether the request may pass, and why not.
+        app: the requested app; `None` if the catalogue lacks it.
         identity: headers for the app that identify the caller; empty if the request may not pass.
         sign_in: address of the sign-in to which the browser is redirected; "" without a redirect.
         wants_page: whether the request loads a page, so that a refusal is shown as a page.
@@ -208,7 +212,9 @@ class Gate:
         return tuple(app for app in self.apps.values() if grants_access(app, owner.scopes))
 
     def token_of(self, session: GateSession) -> str:
-        """Return the session's token, for requests to the hub in the user's name. It must not be passed on."""
+        """Return the session's token, for requests to the hub in the user's name. Callers must send it to nobody
+        else.
+        """
         return session.known.token
 
     def session_now(self, request: CheckedRequest) -> GateSession | None:

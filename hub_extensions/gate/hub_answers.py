@@ -37,7 +37,8 @@ class KnownToken:
     """A token, and the hub's last answer about it.
 
     Attributes:
-        owner: the owner as last reported; `None` if the hub was not asked yet, or the token is invalid (`is_void`).
+        owner: the owner as last reported; `None` if the hub was not asked yet, or if the token is invalid (`is_void` is
+            then True).
         asked_at, failed_at: when the request for the last answer was sent, and when the hub last did not answer, on the
             monotonic clock.
         asking: the request in progress; `None` without one.
@@ -200,7 +201,15 @@ class HubAnswers:
 
 
 def _put(tokens: dict[bytes, KnownToken], digest: bytes, known: KnownToken, most: int) -> None:
-    """Append an entry to a cache. If it has `most` entries, remove the oldest for which no request is in progress."""
+    """Add an entry to the end of a cache.
+
+    If the cache is full, the oldest entry for which no request is in progress is removed first.
+
+    Args:
+        tokens: the cache.
+        digest: hash of the token, the key of the entry.
+        most: number of entries of a full cache.
+    """
     tokens.pop(digest, None)
     if len(tokens) >= most:
         oldest = next((each for each, waiting in tokens.items() if waiting.asking is None), None)

@@ -54,7 +54,9 @@ class GateContext:
 
     Attributes:
         state_dir: the GPU service's folder, to which the gate's settings are written.
-        hub_secret: the gate's secrets are derived from it, so that they stay the same as long as it does.
+        base_url: the hub's base URL.
+        hub_secret: the secret from which the gate's secrets are derived. They stay the same as long as this secret
+            does.
         gpu_service_url: address of the GPU service for processes beside the hub.
         gpu_service_connect_url: address of the GPU service for users' servers and for a gate in its own pod, which
             cannot reach the hub's pod by its changing address.

@@ -9,7 +9,12 @@ from hub_extensions.gate.settings import GateSettings
 
 
 def keys_of(settings: GateSettings, store: GateStore | None = None) -> AssertionKeys:
-    """Return the storage for these settings. `store` avoids opening it again. Raises StoreUnavailable."""
+    """Return the storage of the keys that sign assertions. Raises StoreUnavailable.
+
+    Args:
+        settings: the settings of the gate.
+        store: the store, if the caller has opened it already; `None` opens it if it has the keys.
+    """
     if parse_url(settings.store_url).get_backend_name() != "postgresql":
         return KeyFolder(settings.folder)
     return SharedKeys(store or GateStore.open(settings.store_url), settings.client_secret)

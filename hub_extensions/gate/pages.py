@@ -55,7 +55,7 @@ class PageFacts:
 
 
 def page(reason: str, facts: PageFacts, t: Catalogue) -> bytes:
-    """Render a page in the reader's language."""
+    """Render a page in the reader's language. `reason` is the key of its text."""
     text = REASONS.get(reason) or FAILURE_TEXTS[reason]
     parts = [f"<p>{escape(t(text))}</p>"]
     if reason == "not-allowed":
@@ -77,7 +77,13 @@ def page(reason: str, facts: PageFacts, t: Catalogue) -> bytes:
 
 
 def message(reason: str, status: int, since: datetime | None = None) -> bytes:
-    """Return a refusal as JSON, for a program. `since` is when the hub stopped answering; `None` if it answers."""
+    """Return a refusal as JSON, for a program.
+
+    Args:
+        reason: key of the text.
+        status: HTTP status of the answer.
+        since: when the hub stopped answering; `None` if it answers.
+    """
     found: dict[str, object] = {
         "status": status,
         "reason": reason,

@@ -61,7 +61,7 @@ class RelaySocket(WebSocketHandler):
         return True
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
-        """Return the subprotocol that the app has chosen."""
+        """Return the WebSocket subprotocol that the app has chosen; `None` if it has chosen none."""
         return self._app_side.selected_subprotocol if self._app_side is not None else None
 
     async def get(self, *args: Any, **kwargs: Any) -> None:

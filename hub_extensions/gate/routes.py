@@ -71,7 +71,13 @@ class GatePage(RequestHandler):
         self.refuse("method" if status_code == 405 else "not-found" if status_code < 500 else "hub-away", status_code)
 
     def refuse(self, reason: str, status: int, app: str = "") -> None:
-        """Finish with a page, or with JSON for a program."""
+        """Finish with a page, or with JSON for a program.
+
+        Args:
+            reason: key of the text.
+            status: HTTP status of the answer.
+            app: title of the app that the refusal is about; "" if it is about none.
+        """
         self.set_status(status)
         if status == 503:
             self.set_header("Retry-After", RETRY_SECONDS)
@@ -92,8 +98,8 @@ class GatePage(RequestHandler):
 
     @property
     def origin(self) -> str:
-        """Origin (scheme and host) of the host that the proxy names, if it is the host of an app; otherwise of the
-        apps' common host.
+        """The origin (scheme and host) under which the browser sent the request. If the proxy does not name the host of
+        an app, this is the origin of the apps' common host.
         """
         scheme = urlsplit(self.gate.settings.origin).scheme
         named = f"{scheme}://{self.request.host}".lower()
@@ -114,7 +120,11 @@ class GatePage(RequestHandler):
         return cookie_in(self.request.headers.get_list("Cookie"), name)
 
     def give_cookie(self, name: str, value: str, seconds: int | None = None) -> None:
-        """Set a cookie for this host only, which scripts cannot read."""
+        """Set a cookie for this host only, which scripts cannot read.
+
+        Args:
+            seconds: how long the browser keeps it; `None` until the browser is closed.
+        """
         more: dict[str, Any] = {} if seconds is None else {"max_age": seconds}
         self.set_cookie(name, value, path="/", secure=self.gate.is_secure, httponly=True, samesite="Lax", **more)
 

@@ -44,7 +44,11 @@ def open_gate(settings: GateSettings) -> Gate:
 
 
 async def serve(settings: GateSettings, parent: int | None = None) -> int:
-    """Serve until a signal arrives or `parent` has exited; return the exit status."""
+    """Serve until a signal arrives or `parent` has exited; return the exit status.
+
+    Args:
+        parent: process id of our parent; `None` to watch no parent.
+    """
     log_json(secret for secret in (settings.client_secret, settings.proxy_secret, settings.ended_secret) if secret)
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -95,7 +99,12 @@ async def tidy(gate: Gate) -> None:
 
 
 async def _sockets(settings: GateSettings, stopping: asyncio.Event, parent: int | None) -> list[socket.socket]:
-    """Listen on the port, and wait for it while an earlier gate of this hub still has it."""
+    """Listen on the port. While an earlier gate of this hub still has the port, wait for it.
+
+    Args:
+        stopping: set when a signal has requested a stop, which ends the wait.
+        parent: process id of our parent, whose end ends the wait; `None` to watch no parent.
+    """
     logged = False
     while True:
         try:

@@ -126,8 +126,8 @@ class GateSessions:
         return session
 
     async def find_anywhere(self, cookie: str) -> GateSession | None:
-        """Return the session of this cookie; a session that this gate does not know is looked up in the shared
-        store.
+        """Return the session of this cookie; `None` if there is none. A session that this gate does not know is looked
+        up in the shared store.
         """
         session = self.find(cookie)
         if not cookie or not self._store.is_shared or (session is not None and not session.is_over):
@@ -157,9 +157,10 @@ class GateSessions:
 
         Args:
             owner: name of the user.
-            hub_session: the hub's session from which it is created.
+            hub_session: id of the hub's session from which it is created.
+            token: the user's token at the hub.
             before: the browser's previous session; `None` without one.
-            rounds: silent sign-ins that were just made, by app.
+            rounds: silent sign-ins (without a question to the user) that were just made, by app; `None` for none.
             expired: date the session back so that it has already passed its lifetime, for the audit.
         """
         cookie, now = secrets.token_urlsafe(32), self._now()
@@ -212,8 +213,12 @@ class GateSessions:
                 self._drop(self._all[id])
 
     def of(self, user: str, hub_sessions: Collection[str] | None) -> list[GateSession]:
-        """Return a user's sessions. If `hub_sessions` is given, only those that were created from these sessions of the
-        hub.
+        """Return a user's sessions.
+
+        Args:
+            user: name of the user.
+            hub_sessions: ids of sessions of the hub: only sessions that were created from them are returned. `None`
+                returns all of the user.
         """
         return [
             session
@@ -277,8 +282,8 @@ class GateSessions:
 
 
 def _written(rounds: Mapping[str, SilentRound]) -> str:
-    """Return the silent sign-ins (sign-ins that renewed the user's rights) as they are stored; "" if `rounds` is
-    empty.
+    """Return the silent sign-ins (sign-ins without a question to the user, which renewed the user's rights) as they are
+    stored; "" if `rounds` is empty.
     """
     rows = {app: [each.made.isoformat(), *each.groups] for app, each in rounds.items()}
     return json.dumps(rows) if rows else ""

@@ -49,7 +49,7 @@ class SignedIn:
     """The next step of a sign-in.
 
     Attributes:
-        cookie: of the new session; "" if the browser is sent to the app's host first.
+        cookie: cookie of the new session; "" if the browser is sent to the app's host first, which creates the session.
         address: where the browser continues.
         user: the user who signed in.
     """
@@ -121,7 +121,14 @@ class SignIns:
     async def _session_for(
         self, code: str, verifier: str, kept: StoredSignIn, before: GateSession | None
     ) -> tuple[str, str]:
-        """Return the cookie of a new session, and its user."""
+        """Return the cookie of a new session, and its user.
+
+        Args:
+            code: the code with which the browser came back.
+            verifier: PKCE verifier of the code.
+            kept: the pending sign-in.
+            before: the browser's session until now, which ends; `None` without one.
+        """
         gate = self._gate
         try:
             token = await gate.hub.redeem(code, verifier)

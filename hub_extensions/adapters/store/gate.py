@@ -66,8 +66,8 @@ class StoredSession:
         id: the cookie's hash.
         hub_session: id of the hub's session from which it was created.
         sealed: the hub's token, encrypted.
-        rounds: when a silent sign-in (one without a page for the user) last renewed the user's rights for each app, as
-            JSON; "" if there was none.
+        rounds: when a silent sign-in (one without a question to the user) last renewed the user's rights for each app,
+            as JSON; "" if there was none.
     """
 
     id: str

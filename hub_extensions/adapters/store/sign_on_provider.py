@@ -60,8 +60,8 @@ LOGOUTS = sa.Table(
 
 
 class ProviderStore:
-    """The tables of pins (which provider account a hub user belongs to), links (the provider's data of one session) and
-    used logout tokens.
+    """The tables of pins (records of which provider account a hub user belongs to), links (the provider's data of one
+    session) and used logout tokens.
 
     Args:
         db: the hub's own database session.
@@ -71,7 +71,8 @@ class ProviderStore:
         self._db = db
 
     def pins_of(self, identity: Identity, user: str) -> dict[Identity, str]:
-        """Return the stored pins (which provider account a hub user belongs to) of this account and of this user.
+        """Return the stored pins (records of which provider account a hub user belongs to) of this account and of this
+        user.
 
         The result maps accounts to user names. It has two entries if account and user are pinned, but not to each
         other. It is empty if neither is pinned.
@@ -99,21 +100,22 @@ class ProviderStore:
         self._connection.execute(sa.insert(IDENTITIES), row)
 
     def note_user(self, user: str) -> None:
-        """Store the hub's id of this user with the user's pin (which provider account the user belongs to), so that the
-        pin stays valid if the user is renamed.
+        """Store the hub's id of this user with the user's pin (the record of which provider account the user belongs
+        to), so that the pin stays valid if the user is renamed.
         """
         note_user(self._connection, user)
 
     def note_users(self) -> None:
-        """Store the hub's id of the user with each pin (which provider account a hub user belongs to) that lacks it.
+        """Store the hub's id of the user with each pin (the record of which provider account a hub user belongs to)
+        that lacks it.
 
         A pin gets it only if the user already existed under this name when the pin was written.
         """
         note_users(self._connection)
 
     def follow_users(self) -> None:
-        """Update the user names in the pins (which provider account a hub user belongs to), because administrators may
-        have renamed the users.
+        """Update the user names in the pins (the records of which provider account a hub user belongs to), because
+        administrators may have renamed the users.
         """
         follow_users(self._connection)
 
@@ -217,7 +219,7 @@ class ProviderStore:
 
 
 def note_user(connection: Connection, user: str) -> None:
-    """Store the hub's id of this user with the user's pin (which provider account the user belongs to).
+    """Store the hub's id of this user with the user's pin (the record of which provider account the user belongs to).
 
     The time at which the user was created is stored too, because the hub reuses ids.
     """
@@ -229,7 +231,8 @@ def note_user(connection: Connection, user: str) -> None:
 
 
 def note_users(connection: Connection) -> None:
-    """Store the hub's id of the user with each pin (which provider account a hub user belongs to) that lacks it.
+    """Store the hub's id of the user with each pin (the record of which provider account a hub user belongs to) that
+    lacks it.
 
     A pin gets it only if the user already existed under this name when the pin was written. A user who already belongs
     to another pin is skipped, because that user got the name by a later renaming.
@@ -246,8 +249,8 @@ def note_users(connection: Connection) -> None:
 
 
 def follow_users(connection: Connection) -> None:
-    """Give each pin (which provider account a hub user belongs to) the current name of its user, because administrators
-    may rename users.
+    """Give each pin (the record of which provider account a hub user belongs to) the current name of its user, because
+    administrators may rename users.
 
     A pin whose stored name now belongs to another user is removed.
     """
@@ -272,7 +275,7 @@ def _rename(connection: Connection, identity: Identity, user: str) -> None:
 
 
 class PinTable:
-    """The pins (which provider account each hub user belongs to), for an administrator's command.
+    """The pins (the records of which provider account each hub user belongs to), for an administrator's command.
 
     Every method may raise ValueError, whose text has no password.
 

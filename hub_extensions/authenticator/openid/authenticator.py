@@ -71,12 +71,13 @@ class IdentifiedPerson:
     person.
 
     Attributes:
-        pinned: the user of the hub who belongs to the person.
+        identity: the person's account at the provider (``iss`` and ``sub``).
+        pinned: the hub user that this provider account belongs to.
         sid: the provider's id of its session; "" if it sent none.
         account: the person's name at the provider.
-        encrypted_tokens: refresh token, id token and access token.
-        model: the user as it was returned to the hub.
-        groups_known: the provider reported the groups.
+        encrypted_tokens: refresh token, id token and access token, encrypted.
+        model: the authentication model of the user, as it was returned to the hub.
+        groups_known: whether the provider reported the groups.
     """
 
     identity: Identity
@@ -235,10 +236,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return [*super().get_handlers(app), (r"/sso/backchannel-logout", BackchannelLogout, {"tokens": tokens})]
 
     def settings_problem(self, *, whole: bool = True) -> str:
-        """Return what is wrong with the settings, to follow the class's name; "" if nothing is.
+        """Return what is wrong with the settings, as a text that follows the name of the class; "" if nothing is.
 
         Args:
-            whole: if False, ignore what the hub's environment may provide (see `problem_in`).
+            whole: also check what the hub's environment may provide (see `problem_in`).
         """
         secrets = [self.client_secret] if isinstance(self.client_secret, str) else self.client_secret
         if wrong := issuer_setting_problem(self.issuer):
@@ -267,10 +268,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     @classmethod
     def problem_in(cls, c: Any, *, whole: bool = True) -> str:
-        """Return the problem of a configuration as a sentence; "" if it is usable.
+        """Return what is wrong in a configuration, as a sentence; "" if it is usable.
 
         Args:
-            whole: if False, ignore what the hub's environment may provide: the secret, the key and the file at ca_file.
+            whole: also check what the hub's environment may provide: the secret, the key and the file at ca_file.
         """
         for name in sorted(set(c.get(cls.__name__, {})) - set(cls.class_trait_names(config=True)) - LEFT_OVER.keys()):
             return f"c.{cls.__name__}.{name} is not a setting."
@@ -327,17 +328,22 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             raise failure_for(problem) from problem
 
     def _has_other_person(self, name: str, identity: Identity) -> bool:
-        """Return whether this user has sessions of a person other than `identity`.
+        """Return whether this hub user has sessions that were begun from another provider account.
 
-        This happens if an admin renamed the user while a person who was pinned to the user had a session.
+        This happens if an admin renamed the user while the person with the other account had a session.
+
+        Args:
+            name: name of the hub user.
+            identity: the provider account that the user now belongs to.
         """
         user = orm.User.find(self._app.db, name)
         theirs = self.links.of_user(user.id) if user is not None else ()
         return any(Identity(each.iss, each.sub) != identity for each in theirs)
 
     async def get_authenticated_user(self, handler: Any, data: Any) -> Any:
-        """Return the user as the hub's own method does. A person who is allowed in for the first time is pinned to the
-        user: later no other person gets this user. Raises SignOnFailed.
+        """Return the user as the hub's own method does. If a person is allowed in for the first time, the store records
+        which provider account the user belongs to. Afterwards no other account can sign in as this user. Raises
+        SignOnFailed.
         """
         model = await super().get_authenticated_user(handler, data)
         proof = handler.identified_person
@@ -394,8 +400,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return SignOnFailed("not-allowed", f"The account {account!a} is not let in by this hub.", {"account": account})
 
     def link(self, handler: Any, user: Any, proof: IdentifiedPerson) -> None:
-        """Store the provider's data of the session that began with this request, so that the session can be re-checked
-        and signed out at the provider.
+        """Store the provider's data of the session that began with this request (its link), so that the session can be
+        re-checked and signed out at the provider.
         """
         registry = self.sign_on.registry
         session = next(each for each in registry.of_user(user.id) if each.hub_session == handler.get_session_cookie())
@@ -433,8 +439,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         """Return the person whom the tokens identify, and all claims about them.
 
         Args:
-            nonce: of the sign-in; `None` at a refresh.
-            sub: the person it has to be; "" at a sign-in.
+            tokens: the tokens that the provider has issued.
+            nonce: the nonce of the sign-in; `None` when tokens are renewed, because there is none then.
+            sub: the provider's id of the account to which the tokens have to belong; "" at a sign-in, where it is not
+                known yet.
 
         Raises:
             SignOnFailed: a token is refused.
@@ -560,12 +568,15 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return {**model, "groups": sorted(judged.groups), "admin": admin}, judged.is_known
 
     def _note_unknown_groups(self, name: str, words: str, claimed: ClaimedGroups, has_ended: bool) -> None:
-        """Log and record in the audit log, each once, that a user's groups are unknown, and that the stored groups are
-        not used any more.
+        """Note whether a user's groups are unknown, and whether the stored groups are no longer used.
+
+        Each of the two is logged and recorded in the audit log once.
 
         Args:
-            words: why the groups are unknown; "" if they are known.
-            has_ended: the groups were unknown for so long that the stored ones are dropped.
+            name: name of the user.
+            words: why the groups are unknown, as a sentence; "" if they are known.
+            claimed: the groups claim of the provider, and what is wrong with it.
+            has_ended: the groups have been unknown for so long that the stored ones are dropped.
         """
         problem = "" if claimed.problem is None else claimed.problem.value
         if words and self._groups_unknown.get(name) != words:
@@ -661,7 +672,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         """End the sessions of a user whom the hub refuses now, and what depends on them: tokens and servers.
 
         Args:
-            in_doubt: the only reason is that the groups are unknown, so servers keep running while they work.
+            in_doubt: the hub refuses the user only because the groups are unknown. Servers that are busy then keep
+                running.
         """
         sessions = self.sign_on.registry.of_user(user.id)
         settled = self.sign_on.is_unknown(user.id) if in_doubt else self.sign_on.ender.is_settled(user)
@@ -671,8 +683,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             )
 
     def _warn_of_admins_without_pin(self) -> None:
-        """Warn once in the log about admins who are not pinned to a person yet: the first person who signs in with such
-        a name becomes that admin.
+        """Warn once in the log about admins for whom it is not recorded yet which provider account they belong to. The
+        first person who signs in with such a name becomes that admin.
         """
         waiting = sorted(set(self.admin_users) - self.links.store.pinned_names())
         if waiting and self.adopt_existing_users == Adoption.FIRST.value:
@@ -726,5 +738,11 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return said
 
     def record(self, kind: Any, user: str | None = None, cause: str = "") -> None:
-        """Write an event to the audit log."""
+        """Write an event to the audit log.
+
+        Args:
+            kind: the kind of the event.
+            user: name of the user; `None` if the event is about no known user.
+            cause: why it happened; "" if that needs no explanation.
+        """
         self.sign_on.record(SignOnEvent(self.sign_on_now(), kind, user, cause=cause))

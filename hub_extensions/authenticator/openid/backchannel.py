@@ -42,7 +42,9 @@ class LogoutTokens:
         self._written: deque[float] = deque(maxlen=MAX_WRITTEN_PER_MINUTE)
 
     async def take(self, token: str) -> SignOnRefusal | None:
-        """End the sessions of a token, or return why it is refused. Raises ProviderAway, ProviderUnusable."""
+        """End the sessions that a logout token names. Return why the token is refused; `None` if it was accepted.
+        Raises ProviderAway, ProviderUnusable.
+        """
         auth = self._auth
         found = await auth.provider.verified(token)
         if isinstance(found, SignOnRefusal):
@@ -58,7 +60,9 @@ class LogoutTokens:
         return judged if isinstance(judged, SignOnRefusal) else self._end(judged)
 
     def _end(self, token: LogoutToken) -> SignOnRefusal | None:
-        """Write the token's id, the ends and the sessions to re-check in one commit, without awaiting anything."""
+        """Write the token's id, the ends of its sessions and the sessions to re-check in one commit, without awaiting
+        anything. Return a refusal if the token was used before; otherwise `None`.
+        """
         links, sign_on = self._auth.links, self._auth.sign_on
         ending = {each.session: each for each in links.of_logout(token.iss, token.sub, token.sid)}
         people = {(each.iss, each.sub) for each in ending.values()} | ({(token.iss, token.sub)} if token.sub else set())
@@ -76,7 +80,13 @@ class LogoutTokens:
         return None
 
     def note_refused(self, address: str, code: str, sentence: str) -> None:
-        """Count and log a refused token."""
+        """Count and log a refused token.
+
+        Args:
+            address: address of the sender.
+            code: why the token is refused, as a code.
+            sentence: the same as a sentence, for the log.
+        """
         LOGOUT_TOKENS.labels(code).inc()
         recent = self._bad.setdefault(address, [])
         recent.append(time.monotonic())

@@ -45,7 +45,9 @@ async def decrypted(kept: bytes) -> KeptTokens | None:
 
 
 class ProviderLinks:
-    """The links of all sessions that began at the provider (see `ProviderLink`)."""
+    """The links of all sessions that began at the provider. A link is the provider's data of one session (see
+    `ProviderLink`).
+    """
 
     def __init__(self, store: ProviderStore) -> None:
         self.store = store
@@ -59,7 +61,9 @@ class ProviderLinks:
         )
 
     def of_session(self, session: str) -> ProviderLink | None:
-        """Return the link (the provider's data) of a session; `None` if the session did not begin at the provider."""
+        """Return the link (the provider's data) of the session with this public id; `None` if the session did not begin
+        at the provider.
+        """
         return self._links.get(session)
 
     def of_user(self, user_id: int) -> Sequence[ProviderLink]:
@@ -67,8 +71,12 @@ class ProviderLinks:
         return [each for each in self._links.values() if each.user_id == user_id]
 
     def of_logout(self, iss: str, sub: str, sid: str) -> Sequence[ProviderLink]:
-        """Return the links whose sessions a logout token ends: the session with this `sid`, or all sessions of the
-        person `sub` if `sid` is "".
+        """Return the links (the provider's data of one session) whose sessions a logout token ends.
+
+        Args:
+            iss: the provider.
+            sub: the provider's id of the account; "" if the token does not name it.
+            sid: the provider's id of its session: only this session ends. If it is "", all sessions of the account end.
         """
         return [
             each
@@ -84,7 +92,7 @@ class ProviderLinks:
         return list(self._links.values())
 
     def put(self, links: Iterable[ProviderLink]) -> None:
-        """Write new or changed links; the caller commits."""
+        """Write new or changed links (the provider's data of one session) to the database; the caller commits."""
         changed = list(links)
         self.store.put_links(changed)
         self._unwritten |= {each.session: each for each in changed if each.session in self._unwritten}
@@ -93,13 +101,15 @@ class ProviderLinks:
         }
 
     def keep(self, link: ProviderLink) -> None:
-        """Keep a link in memory because the database could not store it. Its tokens must not be lost: the refresh token
-        before may be invalid already.
+        """Keep a link (the provider's data of one session) in memory, because the database could not store it. Its
+        tokens must not be lost: the refresh token that the database still has may be invalid already.
         """
         self._links[link.session] = self._unwritten[link.session] = link
 
     def unwritten(self) -> Sequence[ProviderLink]:
-        """Return the links that are in memory only, because the database could not store them."""
+        """Return the links (the provider's data of one session) that are in memory only, because the database could not
+        store them.
+        """
         return list(self._unwritten.values())
 
     def note_written(self, links: Iterable[ProviderLink]) -> None:
@@ -118,7 +128,9 @@ class ProviderLinks:
         self.put(replace(each, checked=None) for each in links)
 
     def keep_only(self, sessions: Collection[str]) -> None:
-        """Remove the links (the provider's data) of all sessions except these; the caller commits."""
+        """Remove the links (the provider's data) of all sessions except those with these public ids; the caller
+        commits.
+        """
         gone = [session for session in self._links if session not in sessions]
         self.store.remove_links(gone)
         for session in gone:
@@ -133,7 +145,7 @@ class ProviderLinks:
 
 
 def hub_user_of(app: Any, user_id: int) -> Any:
-    """Return the hub's user with this id, or `None`."""
+    """Return the hub's user with this id; `None` if the hub has none."""
     from jupyterhub import orm
 
     found = app.db.query(orm.User).filter_by(id=user_id).first()

@@ -26,7 +26,16 @@ MAX_USED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PendingLogin:
-    """The values of one pending sign-in. They are not shown in logs."""
+    """The values of one pending sign-in. They are not shown in logs.
+
+    Attributes:
+        state: random text that the provider returns with the code.
+        nonce: random text that the provider returns in the id token.
+        verifier: PKCE verifier of the code.
+        redirect_uri: the callback address that was sent to the provider.
+        next_url: where the browser continues after the sign-in.
+        begun: when the sign-in began, in seconds since 1970.
+    """
 
     state: str = field(repr=False)
     nonce: str = field(repr=False)

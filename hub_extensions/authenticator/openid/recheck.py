@@ -120,7 +120,7 @@ class ProviderRecheck:
             self._app.log.exception("What sessions have from the provider was not read again")
 
     async def _round(self) -> bool:
-        """Check some of the due sessions. Return whether more are due, so that the next round follows at once."""
+        """Check some of the due sessions. Return whether more are due. The next round then follows at once."""
         now, steady = self._auth.sign_on_now(), time.monotonic()
         every, known = self._auth.sign_on.config.recheck, self._auth.links.all()
         self._set_pace(len(known), every)
@@ -137,7 +137,12 @@ class ProviderRecheck:
         return len(asked) < len(links)
 
     def _set_pace(self, sessions: int, every: timedelta) -> None:
-        """Adapt the rate of checks to the number of sessions. The number of simultaneous checks never decreases."""
+        """Adapt the rate of checks to the number of sessions.
+
+        Args:
+            sessions: number of sessions that began at the provider.
+            every: the interval in which each session has to be checked.
+        """
         questions = checks_per_second(sessions, every)
         self._apart = 1 / questions
         while self._most < max_concurrent(questions):
@@ -145,8 +150,9 @@ class ProviderRecheck:
             self._most += 1
 
     def _start_checks(self, links: Iterable[ProviderLink]) -> list[asyncio.Task[None]]:
-        """Start checks, at most one at a time per session: a second use of a one-time refresh token would be refused.
-        For a session that is being checked, return the running check.
+        """Start checks of sessions, and return their tasks. Each session has at most one check at a time, because a
+        second use of a one-time refresh token would be refused. For a session that is already being checked, the task
+        of that check is returned.
         """
         tasks = []
         for link in links:
@@ -303,8 +309,15 @@ class ProviderRecheck:
         return RecheckOutcome.RIGHT_LOST if cause in RIGHT_LOST else RecheckOutcome.ENDS
 
     def _end_sessions(self, link: ProviderLink, cause: EndCause, *, account_unknown: bool) -> None:
-        """End this session, or all sessions of the person if the person may no longer sign in. Otherwise the other
-        sessions are marked to be checked at once if the state of the account is unknown.
+        """End this session, or all sessions of the person if the person may no longer sign in.
+
+        If only this session ends and the state of the account is unknown, the person's other sessions are marked to be
+        checked at once.
+
+        Args:
+            link: the provider's data of this session.
+            cause: why the session ends.
+            account_unknown: it is unknown whether the provider still has the account.
         """
         sign_on, links, lost = self._auth.sign_on, self._auth.links, cause in RIGHT_LOST
         theirs = sign_on.registry.of_user(link.user_id)

@@ -1,7 +1,8 @@
 """Limits how many sign-ins redeem their code at the provider at the same time; the others wait in a queue.
 
-A code is valid for about a minute, and a proxy does not wait longer. So waiting has a time limit, and it ends for all
-if the provider hangs. Later sign-ins try the provider again, so the first one succeeds as soon as the provider is back.
+A code is valid for about a minute, and a proxy does not wait longer. Therefore the wait has a time limit. If the
+provider hangs, all waiting sign-ins fail at once. A later sign-in tries the provider again, so it succeeds as soon as
+the provider is back.
 """
 
 from __future__ import annotations
