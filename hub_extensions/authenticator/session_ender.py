@@ -224,13 +224,13 @@ class SessionEnder:
     def _order_stops(
         self, user_id: int, user: Any, plan: EndPlan, facts: Sequence[ServerFact], cause: EndCause
     ) -> tuple[list[PendingStop], list[PendingStop]]:
-        """Write the orders to stop servers of a plan.
+        """Write the pending stops of the servers that a plan names.
 
-        An earlier order for the same run of a server stays in force if the new order is not due sooner, because the
-        user has seen its time.
+        A stop that was written earlier for the same run of a server stays in force if the new one is not due sooner,
+        because the user has seen its time.
 
         Returns:
-            The orders that are in force for these servers, and those of them that are new.
+            The pending stops that are in force for these servers, and which of them are new.
         """
         store = self._registry.store
         # a start that waits has no time by which it differs from the next one
@@ -424,8 +424,8 @@ class SessionEnder:
             await asyncio.sleep(min(rest, pause))
 
     def _moved(self, stop: PendingStop, at: datetime) -> PendingStop:
-        """Return the order with a later time, which the GPU service has set because it was away. The new time is
-        written, unless the stored order was changed meanwhile.
+        """Return the pending stop with a later time, which the GPU service has set because it was away. The new time is
+        written, unless the stored stop was changed meanwhile.
         """
         moved = replace(stop, at=at)
         with self._registry.store.transaction():

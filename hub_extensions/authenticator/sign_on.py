@@ -64,7 +64,9 @@ class HubSignOn:
     # ---------------------------------------------------------------- sessions of a browser
 
     def session_of(self, handler: Any) -> SignOnSession | None:
-        """Return the session of the browser that sends this request; `None` if it has none that has not ended."""
+        """Return the session of the browser that sends this request; `None` if it has none, or if its session has
+        ended.
+        """
         return self.registry.living(handler.get_cookie(COOKIE))
 
     def ended_session_of(self, handler: Any) -> SignOnSession | None:

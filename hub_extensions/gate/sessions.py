@@ -44,7 +44,8 @@ class GateSession:
         hub_session: the hub's session from which it was created.
         known: its token, and the hub's last answer about it.
         sealed: the token, encrypted with the cookie.
-        rounds: app -> the last silent sign-in for it, which renewed the user's rights; `None` without any.
+        rounds: app -> the last silent sign-in for it (one without a question to the user), which renewed the user's
+            rights; `None` without any.
         answered: value of `known.times_ended` when the hub answered for the page of the gate that is being loaded;
             `None` if it did not answer. If `known.times_ended` has changed since, that answer must not be used.
         is_over: it has ended; requests that hold a reference to it must not use it.

@@ -76,8 +76,13 @@ def make_server(parts: Parts) -> BoundedServer:
 
 
 def make_oauth(*, prefix: str, api_url: str, token: str, account: int | None = None) -> VerifyingOAuth:
-    """Create the client for logins; its arguments are what the hub sets in the environment of a service that it
-    starts.
+    """Create the client for logins. The hub sets these values in the environment of a service that it starts.
+
+    Args:
+        prefix: the path that every route starts with.
+        api_url: address of the hub's API.
+        token: the service's own API token.
+        account: the uid that has to listen at the hub's address, if the hub is on this machine; `None` to accept any.
     """
     oauth = VerifyingOAuth(
         base_url=prefix,

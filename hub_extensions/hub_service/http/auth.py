@@ -132,7 +132,7 @@ class Auth:
     def verify_signature(self, request: HTTPServerRequest) -> VerifiedRequest | None:
         """Verify the hub's signature; `None` if the hub did not sign the request. Call this once for each request.
 
-        Nothing is asked of the hub, which polls its spawners before it listens.
+        No request is sent to the hub, because the hub already polls its spawners before it accepts connections.
         """
         return self.signatures.verify(request.method or "", request.uri or "", request.headers.get("Authorization", ""))
 
@@ -143,7 +143,11 @@ class Auth:
     def proves(self, method: str, target: str, authorization: str) -> bool:
         """Return whether the hub signed this request, or its token was valid when the hub was last asked about it.
 
-        Nothing is asked of the hub now.
+        No request is sent to the hub.
+
+        Args:
+            target: path and query of the request.
+            authorization: the header Authorization, with a signature or a token.
         """
         if self.signatures.may_be_hub(method, target, authorization):
             return True
@@ -183,7 +187,7 @@ class Auth:
         self._admins.forget(name)
 
     async def person(self, handler: RequestHandler) -> Person | None:
-        """Return the user or service behind a cookie or token; `None` if it is unknown.
+        """Return the user or service behind a cookie or token; `None` if the cookie or token is missing or not valid.
 
         A request that changes something, which is any but GET and HEAD, never relies on cached answers of the hub.
 
@@ -262,10 +266,12 @@ class ShortMemory(Generic[T]):
         self._known.pop(key, None)
 
     async def get(self, key: str, ask: Callable[[], Awaitable[T]], *, again: bool = False) -> T:
-        """Return the cached answer, or ask for a new one. Failures are raised and not cached.
+        """Return the cached answer; if there is none, ask for a new one. Failures are raised and not cached.
 
         Args:
-            again: ask in any case.
+            key: the key of the answer in the cache.
+            ask: asks for a new answer.
+            again: ask even if an answer is cached.
         """
         now, forgotten = time.monotonic(), self._times_forgotten
         found = self._known.get(key)

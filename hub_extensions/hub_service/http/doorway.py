@@ -39,8 +39,9 @@ class Doorway:
     """Decides which connections that the listening socket accepts are passed on to the HTTP server, and when.
 
     Args:
-        serve: accepts a connection.
-        proves: returns whether a request's method, target and Authorization are known to be valid.
+        serve: passes a connection, with its address, to the HTTP server.
+        proves: returns whether a signature of the hub or a valid token is in a request with this method, this target
+            and this header Authorization.
     """
 
     def __init__(

@@ -43,10 +43,10 @@ class Room(NamedTuple):
     """Maximum numbers of open connections.
 
     Attributes:
-        strangers: of clients that have not proved who they are.
-        an_address: of such clients from one address.
-        known: of the hub and of users' servers together.
-        a_caller: of one user's server.
+        strangers: maximum number of connections of clients that have not proved who they are.
+        an_address: maximum number of connections of such clients from one address.
+        known: maximum number of connections of the hub and of users' servers together.
+        a_caller: maximum number of connections of one user's server.
     """
 
     strangers: int = 512
@@ -89,7 +89,12 @@ class Connections:
         return len(self._at) - len(self._caller)
 
     def enter(self, one: Hashable, address: str) -> Hashable | None:
-        """Add a new connection; returns the connection that has to be closed for it, or `None`."""
+        """Add a new connection; returns the connection that has to be closed for it, or `None` if there is room.
+
+        Args:
+            one: the connection.
+            address: address of the client.
+        """
         victim: Hashable | None = None
         here = self._strangers.get(address, ())
         if len(here) >= self.room.an_address:
@@ -109,6 +114,10 @@ class Connections:
 
     def prove(self, one: Hashable, caller: Hashable) -> Hashable | None:
         """Note that a request has proved to come from this caller, the hub or a user's server.
+
+        Args:
+            one: the connection.
+            caller: `HUB`, or the user's server.
 
         Returns:
             The connection that has to be closed because the caller now has too many; `None` if there is room.
@@ -149,7 +158,11 @@ class Connections:
 
 
 def _oldest_of_most(places: Mapping[Any, OrderedDict[Hashable, None]]) -> Hashable:
-    """Return the oldest connection of the caller or address with the most connections."""
+    """Return the oldest connection of the caller or address that has the most connections.
+
+    Args:
+        places: caller or address -> its connections, the oldest first.
+    """
     most: OrderedDict[Hashable, None] = max(places.values(), key=len)
     return next(iter(most))
 
@@ -165,7 +178,9 @@ class Refusals:
     _count: int = 0
 
     def pause(self, now: float) -> float:
-        """Count one more; returns the seconds until it is answered."""
+        """Count one more refused request; returns the seconds until it is answered. `now` is the present time of the
+        monotonic clock.
+        """
         if now - self._since >= 1.0:
             self._since, self._count = now, 0
         self._count += 1

@@ -31,7 +31,12 @@ SENTENCES = {
 
 
 def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Problem]:
-    """Return the HTTP status and body for an error. Anything unexpected is our own fault."""
+    """Return the HTTP status and body for an error. Anything unexpected is our own fault.
+
+    Args:
+        error: the exception; `None` if there was none, so that the answer follows from `status` alone.
+        status: HTTP status if there is no exception.
+    """
     if isinstance(error, BadInput):
         return error.status, Problem(error.message, error.field, error.reason)
     if isinstance(error, Refused):
@@ -54,7 +59,9 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
 
 
 def is_our_fault(error: BaseException | None) -> bool:
-    """Return whether the error belongs in the log with its traceback."""
+    """Return whether an error is our own fault, so that it is logged with its traceback. `error` is `None` if there was
+    no exception; the result is then False.
+    """
     return problem_of(error)[1] is OUR_FAULT
 
 

@@ -71,7 +71,10 @@ OLDER_HUB = Reason(
 class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
     """A route of the service. Its body is read only after the caller is known, and within the limit.
 
-    Subclasses set `who`, the callers that may use the route, and `action`, the right that a person needs for it.
+    Attributes:
+        who: the callers that may use the route. Each subclass sets it.
+        action: the right that a person needs for it. Each subclass sets it.
+        caller: the caller; `None` before `prepare`, and on a route that anybody may use.
     """
 
     body_bytes = BODY_LIMIT_BYTES
@@ -134,7 +137,9 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
             self._again = True  # raised by `body`: an answer before the whole body is read may not arrive
 
     async def authenticate(self) -> Hub | Server | Person | None:
-        """Return the caller, found by the request line and headers; `None` on routes for anybody."""
+        """Return the caller, who is identified by the request line and headers. `None` on a route that anybody may
+        use.
+        """
         return await self._admitted()
 
     def body(self) -> bytes:
@@ -158,7 +163,9 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return BadInput(message, status=413, reason="too-large")
 
     def get_current_user(self) -> Person | None:
-        """Return the caller, for tornado and for JupyterHub's XSRF cookie."""
+        """Return the calling user or service, for tornado and for JupyterHub's XSRF cookie; `None` for other
+        callers.
+        """
         return self.caller if isinstance(self.caller, Person) else None
 
     def not_logged_in(self) -> Person:
@@ -193,7 +200,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         self.finish(self.settings["error_page"](self, problem, status_code))
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> Any:
-        """Finish the answer; an answer to the hub is signed."""
+        """Finish the answer with this last part, or without one if it is `None`. An answer to the hub is signed."""
         if self.signed is not None and not isinstance(chunk, dict):
             self.sign(utf8(chunk or b""))
         return super().finish(chunk)
@@ -255,6 +262,8 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         """Return the caller if the caller may do this.
 
         Args:
+            person: the caller.
+            action: the right that is needed.
             of: user and server that the action concerns; `None` if it concerns no server.
 
         Raises:
@@ -282,7 +291,7 @@ class JsonRoute(Route):
         return tuple(read(kind, line) for line in self.body().splitlines() or [b""])
 
     async def answer_list(self, values: Sequence[object]) -> None:
-        """Finish with a list of messages, encoded in parts between which other tasks get a turn."""
+        """Finish with a list of messages, encoded in parts, so that other tasks of the event loop run in between."""
         parts = []
         for start in range(0, len(values), SLICE):
             parts.append(b",".join(write(value) for value in values[start : start + SLICE]))

@@ -49,10 +49,10 @@ class BadInput(Exception):
     """The input of a caller is invalid.
 
     Attributes:
-        status: 4xx.
         message: what is wrong and what would be right.
         field: dotted path; "" for the whole body.
-        reason: a stable code, for programs.
+        status: HTTP status of the answer, 4xx.
+        reason: a code for programs, which stays the same when the message changes.
     """
 
     def __init__(self, message: str, field: str = "", status: int = 400, reason: str = "bad-input") -> None:
@@ -126,8 +126,8 @@ def _json(body: bytes) -> Any:
 
 
 def _where(raw: object, wrong: Callable[[object], bool]) -> str | None:
-    """Return the dotted path of the first value or key that is wrong; "" for the whole body, `None` if nothing is
-    wrong.
+    """Return the dotted path of the first value or key for which `wrong` returns True. The path is "" for the whole
+    body. `None` if nothing is wrong.
     """
     todo: list[tuple[str, object]] = [("", raw)]
     while todo:

@@ -83,13 +83,13 @@ class HubSignedOut(JsonRoute):
 
 
 class HubWithoutSession(JsonRoute):
-    """POST: all users for whom nobody can check whether the sign-in service still has the account."""
+    """POST: the list of all users for whom nobody can check whether the sign-in provider still has the account."""
 
     who = Who.HUB
 
     async def post(self) -> None:
-        """Record these users. Their servers run as long as they are busy, and their *keep*, which protects a server
-        from the idle stop, is refused.
+        """Record these users. Their servers run as long as the servers are busy. The users can no longer protect a
+        server from the idle stop with the button *keep*.
         """
         await self.engine.without_session(self.message(WithoutSessions))
         self.no_content()
@@ -112,7 +112,9 @@ class PageRoute(JsonRoute):
     who = Who.HUB
 
     async def note_language(self, user: str) -> None:
-        """Use the page's language for mails to this user. The header is missing if somebody else reads the page."""
+        """Use the page's language for mails to this user. The header with the language is missing if somebody else
+        reads the page.
+        """
         if language := self.request.headers.get("Accept-Language", ""):
             await self.engine.note_language(user, catalogue_for(language).language)
 

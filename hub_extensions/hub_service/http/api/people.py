@@ -21,7 +21,8 @@ from hub_extensions.hub_service.http.auth import Forbidden, Who
 
 
 def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
-    """Return the offers that this caller may see, as the spawn form has them.
+    """Return the offers that this caller may see, as the spawn form has them. `server` is the name of the server; "" is
+    the default server.
 
     A service is not treated as a user, even if a user has the same name.
     """
@@ -197,7 +198,8 @@ async def leave(engine: Engine, person: Person, ticket: str) -> None:
 
     Raises:
         Forbidden: the ticket is the caller's own, but the token's scopes do not allow to end it.
-        Refused: 404, the ticket is neither the caller's nor may the caller end those of other users.
+        Refused: with status 404, because the ticket is another user's and the caller may not end tickets of other
+            users.
     """
     owner = engine.owner_of(ticket)
     why = refusal(person, ApiAction.LEAVE, owner)

@@ -47,11 +47,13 @@ class Method:
 
     Attributes:
         does: the summary in the OpenAPI document, one sentence.
-        takes, gives: message types; `None` for no body.
+        takes, gives: types of the request's body and of the answer; `None` if there is no body.
         many: the answer is a list.
+        status: HTTP status of a successful answer.
         media: content type of a body that is not JSON.
-        query: name -> description of each query argument; those in `needed` are required.
-        errors: statuses besides 403 and 500.
+        query: pairs of name and description, one for each query argument.
+        needed: names of the query arguments that a request must have.
+        errors: HTTP statuses of refusals besides 403 and 500.
         action: the right that a person needs for this method; `None` if it is the handler's own `action`.
     """
 

@@ -1,4 +1,5 @@
-"""The administrators' pages (current state, last days, parts of the service) and the forms of their orders.
+"""The administrators' pages (current state, last days, parts of the service) and the forms with which they give orders,
+such as to stop a server.
 
 Each page works without scripts. Each order is a form with the hub's XSRF token and a reason.
 """
@@ -27,7 +28,7 @@ RECEIPT_LASTS = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The result of an administrator's order, in the administrator's language.
+    """The result of an administrator's order (such as to stop a server), in the administrator's language.
 
     Attributes:
         done: what the order did, as a sentence.
@@ -60,13 +61,13 @@ class OverviewPage(Page):
     action = ApiAction.LIST_ALL
 
     def show(self, template: str, tab: str, **values: Any) -> None:
-        """Finish with one of the administrators' pages."""
+        """Finish with one of the administrators' pages. `tab` is the tab that is marked as the current one."""
         self.set_header("Content-Type", "text/html; charset=utf-8")
         own = {"tab": tab, "xsrf": self.xsrf_token.decode(), "words": admin_labels, "machine_place": MACHINE}
         self.finish(self.rendered(template, **own, **values))
 
     def number(self, name: str) -> int:
-        """Return a page number of the query; 1 if it is invalid."""
+        """Return a page number from the query argument with this name; 1 if it is invalid."""
         written = self.get_query_argument(name, "1")
         return int(written) if written.isdecimal() and len(written) < 7 else 1
 
@@ -174,8 +175,9 @@ class AdminOrder(Form):
         Args:
             order: the last part of the order's address in `ADMIN_PAGES`.
             about: the lease, or the device or node, that the order concerns; "" if neither.
-            number: of hours, or of servers that received a message.
-            stops, undo: see `Receipt`.
+            number: number of hours, or of servers that received a message; 0 if the order has neither.
+            stops: when the server stops because of the order; `None` for other orders.
+            undo: the address and the field of the form that withdraws the order; `None` if it cannot be withdrawn.
         """
         done, notified = admin_labels.receipt(order, self.about or about, self.why, self.catalogue, number)
         receipts: dict[str, Receipt] = self.settings["receipts"]
@@ -186,7 +188,7 @@ class AdminOrder(Form):
 
     @property
     def why(self) -> str:
-        """Return the administrator's reason."""
+        """Return the reason that the administrator has entered in the form."""
         return self.get_body_argument("why", "")
 
 

@@ -19,7 +19,9 @@ def parts(card: Card) -> int:
 
 
 def width(piece: Piece, parts: int = SLICES) -> int:
-    """Return how many parts of its card's bar a piece (a MIG instance or share of the card) takes, at least one."""
+    """Return how many parts of its card's bar a piece (a MIG instance or share of the card) takes, at least one.
+    `parts` is the number of parts of the whole bar.
+    """
     return min(parts, max(1, int(parts * piece.width / WHOLE + 0.1)))
 
 
@@ -45,13 +47,19 @@ def state(piece: Piece, t: Catalogue) -> str:
 
 
 def name(card: Card, number: int, t: Catalogue) -> str:
-    """Return the name of a card: its product and its place."""
+    """Return the name of a card: its product, and its node or its number.
+
+    Args:
+        number: number of the card on the machine, beginning with 1.
+    """
     what = card.product or t("GPUs")
     return f"{card.node} · {what}" if card.node else t("Card %1 · %2", number, what)
 
 
 def of_cards(count: int, t: Catalogue) -> str:
-    """Return the text that follows the number of cards in use, such as "of 8 cards in use"."""
+    """Return the text that follows the number of cards in use, such as "of 8 cards in use". `count` is the number of
+    all cards.
+    """
     return t.plural("of 1 card in use", "of %1 cards in use", count)
 
 
@@ -61,7 +69,7 @@ def uuids(card: Card) -> tuple[str, ...]:
 
 
 def shown(code: str, t: Catalogue) -> str:
-    """Return the label of a filter of the list of cards."""
+    """Return the label of a filter of the list of cards. `code` is its name in the query, such as ``idle``."""
     return {
         "held": t("in use"),
         "idle": t("held but idle"),
@@ -95,12 +103,12 @@ def end(code: str, t: Catalogue) -> str:
 
 
 def wait(seconds: float | None, t: Catalogue) -> str:
-    """Format a wait; `None` means that nobody waited."""
+    """Format a wait. `seconds` is `None` if nobody waited."""
     return t("nobody") if seconds is None else about(seconds, t)
 
 
 def hours(value: float, t: Catalogue) -> str:
-    """Format hours held; whole hours from ten on."""
+    """Format the number of hours for which devices were held, without decimals from 10 hours on."""
     return t("%1 h", f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0"))
 
 
@@ -111,7 +119,7 @@ def receipt(order: str, whose: str, why: str, t: Catalogue, number: int = 0) -> 
         order: the last part of the order's address in `ADMIN_PAGES`.
         whose: the user, device or node that the order concerns, as the page calls it.
         why: the administrator's reason.
-        number: of hours, or of servers that received a message.
+        number: number of hours, or of servers that received a message; 0 if the order has neither.
     """
     if order == "drain":
         notified = t(

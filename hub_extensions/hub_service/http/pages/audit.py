@@ -82,7 +82,11 @@ class Audit(Page):
         return int(written)
 
     async def rows(self, most: int) -> tuple[JournalRow, ...]:
-        """Return the requested rows, the newest first; other users than administrators get only their own."""
+        """Return the requested rows, the newest first; other users than administrators get only their own.
+
+        Args:
+            most: maximum number of rows.
+        """
         kind, user = self.get_query_argument("kind", ""), self.get_query_argument("user", "")
         if kind and kind not in self.kinds:
             raise BadInput(f"kind has to be one of {', '.join(self.kinds)}.", "kind")

@@ -55,7 +55,9 @@ def is_raw(text: str, t: Catalogue = ENGLISH) -> bool:
 
 
 def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
-    """Return the label of the button *keep*, which protects a server from the next stop for a while."""
+    """Return the label of the button *keep*, which protects a server from the next stop for a while. `budget` has for
+    how long.
+    """
     return t("Keep %1", about(60 * budget.minutes, t))
 
 
@@ -78,24 +80,24 @@ def lease_state(state: str, t: Catalogue = ENGLISH) -> str:
 
 
 def count(value: int | None, t: Catalogue = ENGLISH) -> str:
-    """Format a number; 0 is a known value."""
+    """Format a number. `None` is shown as "not known"; 0 is a known value."""
     return t("not known") if value is None else str(value)
 
 
 def share(value: float | None, t: Catalogue = ENGLISH) -> str:
-    """Format a share, such as ``91 %``."""
+    """Format a share between 0 and 1 as percent, such as ``91 %``. `None` is shown as "not known"."""
     return t("not known") if value is None else t("%1 %", f"{100 * value:.0f}")
 
 
 def length(seconds: float | None, t: Catalogue = ENGLISH) -> str:
-    """Format a duration."""
+    """Format a duration. `None` is shown as "not known"."""
     return t("not known") if seconds is None else about(seconds, t)
 
 
 def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
     """Return how users see the wait forecasts of a pool (devices of one kind), as text.
 
-    They see them as they are, or marked as rough; then the text has the reason.
+    Users see the forecasts as they are, or marked as rough. In the second case the text has the reason.
     """
     if record.finished_uses < FEW:
         return t("not enough data yet: %1 of %2 finished uses", record.finished_uses, FEW)
@@ -107,12 +109,14 @@ def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
 
 
 def measurer(source: str, t: Catalogue = ENGLISH) -> str:
-    """Return what measures an offer's GPUs, as text."""
+    """Return as text what measures how busy an offer's GPUs are. `source` is its code."""
     return t(WHO.get(source, source))
 
 
 def measured(each: OfferEvidence, t: Catalogue = ENGLISH) -> str:
-    """Return for how many servers the use is known, and how old the figures are."""
+    """Return for how many servers with this offer it is known how busy their GPUs are, and how old these figures
+    are.
+    """
     if not each.leases:
         return t("no server has one")
     known = t("%1 of %2 servers", each.measured, each.leases)

@@ -26,6 +26,9 @@ class OwnUse:
     """One row of the page: a use (one server's time with a GPU, or without one), as text in the reader's language.
 
     Attributes:
+        length: how long the use lasted.
+        busy: how busy the GPU was.
+        end: how the use ended.
         unasked: whether the server ended although its user did not ask for that.
         never_ran: whether this is a start that failed.
     """

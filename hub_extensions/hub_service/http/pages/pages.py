@@ -54,7 +54,12 @@ STATIC = {
 
 
 class Page(Route):
-    """A page: callers without a login are redirected to it, and errors are pages too."""
+    """A page: callers who are not logged in are redirected to the login, and errors are pages too.
+
+    Attributes:
+        framed: the page is shown inside the hub's own page layout.
+        frame: that layout; `None` if the hub does not provide it, or the reader is not known.
+    """
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN

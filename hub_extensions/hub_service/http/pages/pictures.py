@@ -21,10 +21,11 @@ class Bar:
 
 
 def bars(values: Sequence[float | None], highest: float) -> tuple[Bar, ...]:
-    """Return a bar for each value, scaled to the height of the chart. Unknown and zero values get no bar; small ones
-    are a line.
+    """Return a bar for each value, scaled to the height of the chart. A value that is `None` or zero gets no bar. A
+    small value is drawn as a line.
 
     Args:
+        values: the value of each bar; `None` if it is not known.
         highest: the value of a full-height bar, the same for charts side by side.
     """
     found = []
@@ -37,5 +38,5 @@ def bars(values: Sequence[float | None], highest: float) -> tuple[Bar, ...]:
 
 
 def width(values: Sequence[object]) -> int:
-    """Return the width of the whole chart."""
+    """Return the width of a chart with one bar for each value."""
     return STEP * max(1, len(values)) - (STEP - THICK)
