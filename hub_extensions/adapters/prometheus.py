@@ -1,7 +1,7 @@
 """Queries a Prometheus server for DCGM's measurements.
 
-The queries select ranges, because the samples of an instant query carry the time of the query, while those of a
-range carry their own. ``core/gpu/dcgm.py`` decides which device a series belongs to.
+The queries select ranges, because the samples of a range have the time at which they were measured. The samples of an
+instant query only have the time of the query. ``core/gpu/dcgm.py`` decides which device a series belongs to.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class PendingReport:
 class EndsCaller(ABC):
     """Reports ended sessions to one other process (the gate or the GPU service).
 
-    If several reports are pending, the latest is sent first. `log` is the hub's.
+    If several reports are pending, the latest is sent first. `log` is the logger of the hub.
     """
 
     called: str

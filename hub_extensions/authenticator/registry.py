@@ -132,7 +132,7 @@ class SessionRegistry:
 
     def be_quiet(self, user_id: int, length: timedelta) -> None:
         """For some time, do not count token checks of this user's servers as uses of a session. The servers were
-        ordered to check, and no person used them.
+        instructed to check, and no person used them.
 
         Args:
             length: for how long.
@@ -162,7 +162,7 @@ class SessionRegistry:
 
     def ended_before_start(self) -> set[int]:
         """Return the ids of users whose sessions ended shortly before the hub's last restart, so that their servers
-        have to be ordered to check again.
+        have to be instructed to check again.
         """
         return self._ended_before_start
 

@@ -1,7 +1,7 @@
 """What the end of a session means for the user's servers: find their tokens, have them check their users again, stop
 them.
 
-A server that is ordered to check asks the hub again about the tokens that it has seen, and closes the pages of users
+A server that is instructed to check asks the hub again about the tokens that it has seen, and closes the pages of users
 who are signed out. A server without our extension finds out by itself after ``token_cache_seconds``.
 """
 
@@ -37,11 +37,12 @@ StopReport = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class AskedServers:
-    """Names of the servers that were ordered to check their users with the hub again.
+    """Names of the servers that were instructed to check their users with the hub again.
 
     Attributes:
         done: servers that have done so.
-        silent: servers that did not answer, and may be ordered again. Servers in neither list do not run our extension.
+        silent: servers that did not answer, and may be instructed again. Servers in neither list do not run our
+            extension.
     """
 
     done: tuple[str, ...]
@@ -84,7 +85,7 @@ class UserServers:
         return any(spawner.pending == "check" for spawner in _active(user))
 
     async def ask_again(self, user: Any, only: Collection[str] | None = None) -> AskedServers:
-        """Order running servers to check their users with the hub again.
+        """Instruct running servers to check their users with the hub again.
 
         Args:
             only: names of the servers; `None` for all.

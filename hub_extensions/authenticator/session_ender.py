@@ -166,7 +166,7 @@ class SessionEnder:
 
     def note_known(self, user_id: int, why: str) -> None:
         """Record that the provider still has this person's account, so that the person's servers do not have to stop
-        for that reason. Does nothing if this was not in doubt.
+        for that reason. Does nothing if that was not unknown.
         """
         if user_id not in self._registry.unknown:
             return
@@ -180,7 +180,9 @@ class SessionEnder:
         self.report_to_service()
 
     def forget_unknown(self) -> None:
-        """Forget users whose account at the provider was in doubt and whom the hub has deleted since."""
+        """Forget users whom the hub has deleted, and of whom it was unknown whether the provider still has their
+        account.
+        """
         known = {user_id for (user_id,) in self._app.db.query(orm.User.id)}
         gone = self._registry.unknown.keys() - known
         if gone:
@@ -192,15 +194,15 @@ class SessionEnder:
             self.report_to_service()
 
     def report_to_service(self) -> None:
-        """Report to the GPU service the users whose account is in doubt, now and every minute until the service has the
-        report.
+        """Report to the GPU service the users of whom it is unknown whether the provider still has their account. The
+        report is sent now and repeated every minute until the service has it.
         """
         self._untold = True
         self._later(self._report_to_service())
 
     def report_to_service_again(self) -> None:
-        """Repeat the report of users whose account is in doubt, because the GPU service may have restarted or been
-        away.
+        """Repeat the report of users of whom it is unknown whether the provider still has their account, because the
+        GPU service may have restarted or been away.
         """
         self._later(self._report_to_service())
 
@@ -392,7 +394,7 @@ class SessionEnder:
         """Wait until the hub itself has to stop a server, and return whether the GPU service had taken the stop over.
 
         The service drains a server that holds a lease (it waits for cells and the saving of notebooks), then stops it.
-        It is asked repeatedly, because it may have been away, or may have moved the time by its own absence. The hub
+        The service is asked repeatedly. It may have been away, or may have moved the time because it was away. The hub
         stops the server itself if the service does not know its lease, has not taken the stop over by the time of the
         stop and within `ACKNOWLEDGES`, or has not stopped the server in time.
         """
@@ -464,7 +466,7 @@ class SessionEnder:
         await self._stop(stop)
 
     async def _ask_what_comes_back(self, user_id: int) -> None:
-        """Order a user's servers to check again after a restart of the hub, once the hub has found out which of them
+        """Instruct a user's servers to check again after a restart of the hub, once the hub has found out which of them
         still run.
         """
         until = time.monotonic() + COMES_BACK_SECONDS
@@ -478,8 +480,8 @@ class SessionEnder:
             self._roll_back()
 
     async def _ask_servers(self, user: Any) -> tuple[str, ...]:
-        """Order a user's servers to check again, and return the names of those that did. Servers without an answer are
-        ordered again later.
+        """Instruct a user's servers to check again, and return the names of those that did. Servers that did not answer
+        are instructed again later.
         """
         asked = await self._servers.ask_again(user)
         if asked.silent:
@@ -487,7 +489,7 @@ class SessionEnder:
         return asked.done
 
     async def _ask_once_more(self, user_id: int, silent: Collection[str]) -> None:
-        """Order servers that gave no answer to check again, several times: a server that never checks would keep its
+        """Instruct servers that did not answer to check again, several times. A server that never checks would keep its
         open WebSockets.
         """
         for pause in REPORTED_AGAIN_SECONDS:
@@ -520,7 +522,8 @@ async def _with_answers(
     """Wait for the answers of servers and gate, and return the report completed with them.
 
     Args:
-        asked: result: names of the servers that have checked their users again; `None` if no server was ordered to.
+        asked: future with the names of the servers that have checked their users again; `None` if no server was
+            instructed to check.
         known: done when the gate has confirmed the report of the ended sessions; `None` if nothing was reported to it.
         began: when the end began, in seconds of the monotonic clock.
     """

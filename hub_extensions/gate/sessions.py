@@ -116,8 +116,8 @@ class GateSessions:
         return self._store.is_shared
 
     def find(self, cookie: str) -> GateSession | None:
-        """Return the session of this cookie; `None` if this gate does not know it. A session that has passed a limit is
-        returned with `is_over`.
+        """Return the session of this cookie; `None` if this gate does not know it. If the session has passed a limit,
+        its `is_over` is True.
         """
         session = self._all.get(hash_of_secret(cookie)) if cookie else None
         if session is None or session.id in self._to_remove or not session.open_with(cookie):

@@ -53,8 +53,8 @@ Credentials = Mapping[AuditCaller, tuple[tuple[str, str], ...]]
 
 
 def own_addresses() -> tuple[str, ...]:
-    """Return this machine's IPv4 addresses that other machines can reach: those of its host name, and the one from
-    which it reaches other networks. The audit tries whether an app on loopback answers there.
+    """Return this machine's IPv4 addresses that other machines can reach: the addresses of its host name, and the
+    address from which it connects to other networks. The audit tries whether an app on loopback answers there.
     """
     found: set[str] = set()
     with contextlib.suppress(OSError):

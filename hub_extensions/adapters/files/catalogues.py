@@ -18,12 +18,12 @@ DOMAINS = ("jupyterhub_gpu", "jupyterhub_gpu_pages")
 
 
 def catalogue_for(accept_language: str) -> Catalogue:
-    """Return the catalogue for the language that a browser prefers; English without a translation."""
+    """Return the catalogue for the language that a browser prefers; English if there is no translation."""
     return catalogues().get(preferred(accept_language, catalogues().keys()), ENGLISH)
 
 
 def catalogue_of(handler: object) -> Catalogue:
-    """Return the catalogue for the browser of a handler's request; English without a request."""
+    """Return the catalogue for the browser of a handler's request; English if the handler has no request."""
     request = getattr(handler, "request", None)
     return catalogue_for(request.headers.get("Accept-Language", "") if request is not None else "")
 

@@ -154,7 +154,9 @@ def log_json(secrets: Iterable[str], stream: TextIO | None = None, level: int = 
 
 
 def hide_malformed_headers() -> None:
-    """Remove the header that tornado quotes when it cannot parse it, because it may be a user's cookie."""
+    """Remove malformed headers from the log lines in which tornado quotes them, because such a header may be a user's
+    cookie.
+    """
     logging.getLogger("tornado.general").addFilter(_remove_quoted_header)
 
 

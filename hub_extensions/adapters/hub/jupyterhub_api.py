@@ -110,7 +110,8 @@ class HubServer:
         started: when the server was started (aware UTC); `None` if the hub does not report it.
         last_activity: time of the last activity that the hub has recorded (aware UTC); `None` if it has recorded none.
         user_options: as the hub keeps them; empty without any.
-        admin, groups: those of its user.
+        admin: whether its user is an administrator.
+        groups: the groups of its user.
         pid, pod: from the spawner's state, if the scope ``admin:server_state`` allows us to read it; "" without a pod.
         pid: process id, from the spawner's state; `None` if the state has none, or if our token lacks the scope
             ``admin:server_state``.

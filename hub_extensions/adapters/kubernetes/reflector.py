@@ -80,7 +80,7 @@ class Reflector(Generic[T]):
     Attributes:
         values: the kept values by name or ``namespace/name``; `None` if the objects are not read yet, do not exist in
             the cluster, or may not be read.
-        edition: number of changes of `values`.
+        edition: how often `values` has changed.
         decided: set when the objects were read once, or are known to be unreadable.
         unreadable: the hub is not allowed to read the objects, or the cluster does not have the kind.
         problem: why the objects cannot be read now; "" if they can be read.

@@ -212,8 +212,8 @@ def has_children(pid: int) -> bool | None:
 
 
 def script(pid: int) -> str:
-    """Return the base name of the Python script that a process runs; "" without one. It may be shown only to the owner
-    of the process, because it is one of the arguments.
+    """Return the base name of the Python script that a process runs; "" without one. The name may be shown only to the
+    owner of the process, because it comes from the arguments of the command.
     """
     arguments = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0")
     if not os.path.basename(arguments[0]).startswith(b"python"):
@@ -319,7 +319,9 @@ class _Stat(NamedTuple):
         return self.state not in "ZXx" or self.threads > 1
 
     def key(self, pid: int) -> _ProcessKey:
-        """Identify the environment: exec() moves it (``env_start`` is random), and fork() changes the pid."""
+        """Return a value that identifies the environment of a process. After exec() it differs, because exec() moves
+        the environment to a random ``env_start``. After fork() it differs in the pid.
+        """
         return (pid, self.started, self.env_start, self.env_end)
 
 

@@ -51,8 +51,8 @@ def processes_on(driver: Driver, handle: Any, *, mps_alone: bool = True) -> Proc
 def sees_all_processes() -> bool:
     """Return whether this is the machine's own PID namespace, which has a fixed number (PROC_PID_INIT_INO).
 
-    There an empty list of the driver means that no process uses the device. In a container it may mean that the
-    processes lack a pid there.
+    In that namespace an empty list of the driver means that no process uses the device. In a container an empty list
+    may also mean that the processes have no pid in the container's namespace.
     """
     try:
         return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"

@@ -1,8 +1,8 @@
 """Reads GPUs from the NVIDIA driver through ``pynvml`` (the package nvidia-ml-py): a machine's, or one server's.
 
-The library is opened at the first reading and reopened after a failure, so that a driver that is loaded later is
-found without a restart. A failing call for one device never hides the others. Calls block: only one thread calls
-`read`.
+The library is opened at the first reading and reopened after a failure, so that a driver that is loaded later is found
+without a restart. If a call for one device fails, the other devices are still listed. Calls block: only one thread
+calls `read`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The meaning of each NVML return code: a state, and a reason that explains what to do.
 
-It has every ``NVML_ERROR_*`` that pynvml names, by number (nvml.h, ``nvmlReturn_t``).
+The table has every ``NVML_ERROR_*`` that pynvml names, by number (nvml.h, ``nvmlReturn_t``).
 """
 
 from __future__ import annotations

@@ -163,7 +163,8 @@ def signing_key(keys: AssertionKeys) -> AssertionKey | None:
 
 
 def rotate(keys: AssertionKeys) -> list[AssertionKey]:
-    """Make the next key. The previous next key signs from now on, and the previous signing key is deleted.
+    """Create and publish a further key. The key that was published as the next one signs from now on, and the key that
+    signed until now is deleted.
 
     Returns:
         The keys that are published now.

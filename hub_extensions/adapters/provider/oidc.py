@@ -91,7 +91,7 @@ class ProviderUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProviderMetadata:
-    """The provider's discovery document. An address that it does not contain is ""."""
+    """The provider's discovery document. An address is "" if the document does not contain it."""
 
     issuer: str
     authorization: str

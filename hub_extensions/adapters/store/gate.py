@@ -85,6 +85,9 @@ class StoredSignIn:
 
     Attributes:
         state, browser: hashes of the values that the browser brings back.
+        app: the app to return to; "" for the front page.
+        path: path and query in the app.
+        begun: when the sign-in began.
     """
 
     state: str

@@ -64,8 +64,8 @@ class JournalRow:
     """One decision of the service, with its reason as text for administrators.
 
     Attributes:
+        kind: what was decided, as a code (``admitted``, ``stopped``).
         ticket, lease, user, server: what the decision is about; `None` if it is not about one.
-        kind: a code (``admitted``, ``stopped``).
         text: why the service decided so.
         actor: who caused it: ``user``, ``admin <name>``, ``hub`` or ``service``; "" if unknown.
         evidence: the figures behind the decision, their age, and who measured them; "" without figures.

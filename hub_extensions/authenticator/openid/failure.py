@@ -1,4 +1,6 @@
-"""A failed sign-in: the page that the user sees, and the line that an admin finds in the log by the page's number."""
+"""A failed sign-in: the page that the user sees, and a line in the log. Both show the same random number, by which an
+admin finds the line.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class FailurePageMixin:
     """Mixin for a handler of the hub: shows a `SignOnFailed` as a page, and keeps the query's secrets out of logs."""
 
     async def show_failure(self: Any, failure: SignOnFailed) -> None:
-        """Show the page, and log a line with its number."""
+        """Show the page, and log a line with the random number that the page shows."""
         number = secrets.token_hex(4)
         self.log.warning("sign-on refused (%s) %s: %s", number, failure.code, failure.sentence)
         LOGINS_REFUSED.labels(failure.code).inc()

@@ -113,7 +113,8 @@ class Connections:
             self._strangers[self._at[one]].move_to_end(one)
 
     def prove(self, one: Hashable, caller: Hashable) -> Hashable | None:
-        """Note that a request has proved to come from this caller, the hub or a user's server.
+        """Note that a request on this connection came from the hub or a user's server, as its signature or token
+        showed.
 
         Args:
             one: the connection.

@@ -139,7 +139,9 @@ class AdminParts(OverviewPage):
 
 
 class AdminOrder(Form):
-    """POST: an order of an administrator; the answer redirects back to the page that the form is on."""
+    """POST: an order of an administrator, such as to stop a server; the answer redirects back to the page that the form
+    is on.
+    """
 
     who = Who.ADMIN
     action = ApiAction.ORDER
@@ -173,7 +175,7 @@ class AdminOrder(Form):
         """Store the result of the order, which the next page shows.
 
         Args:
-            order: the last part of the order's address in `ADMIN_PAGES`.
+            order: which order it is: the last part of its address in `ADMIN_PAGES`.
             about: the lease, or the device or node, that the order concerns; "" if neither.
             number: number of hours, or of servers that received a message; 0 if the order has neither.
             stops: when the server stops because of the order; `None` for other orders.

@@ -113,10 +113,11 @@ def hours(value: float, t: Catalogue) -> str:
 
 
 def receipt(order: str, whose: str, why: str, t: Catalogue, number: int = 0) -> tuple[str, str]:
-    """Return a sentence about the effect of an administrator's order, and one about who is notified of it.
+    """Return a sentence about the effect of an administrator's order (such as to stop a server), and one about who is
+    notified of it.
 
     Args:
-        order: the last part of the order's address in `ADMIN_PAGES`.
+        order: which order it is: the last part of its address in `ADMIN_PAGES`.
         whose: the user, device or node that the order concerns, as the page calls it.
         why: the administrator's reason.
         number: number of hours, or of servers that received a message; 0 if the order has neither.
