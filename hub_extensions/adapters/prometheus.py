@@ -204,7 +204,13 @@ class Prometheus:
         return tuple(found.values())
 
     async def _answer(self, asked: Mapping[str, str], kind: str, route: str = "query") -> list[Any] | DcgmReading:
-        """Return the result of one query, whose type has to be `kind`."""
+        """Return the result of one query, whose type has to be `kind`.
+
+        Args:
+            asked: the parameters of the query.
+            kind: the type of result that Prometheus has to return, such as ``matrix``.
+            route: the last part of the address of the API.
+        """
         answer = await self._fetch(asked, route)
         if isinstance(answer, DcgmReading):
             return answer

@@ -162,7 +162,7 @@ def _person(handler: Any) -> Any:
 
 
 def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]:
-    """Return the users with sessions by name, at most `MAX_PEOPLE`."""
+    """Return the users with sessions whose names contain `search`, by name, at most `MAX_PEOPLE`."""
     sign_on = sign_on_of(handler)
     current = sign_on.session_of(handler)
     registry = sign_on.registry

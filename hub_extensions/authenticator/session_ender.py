@@ -166,7 +166,7 @@ class SessionEnder:
 
     def note_known(self, user_id: int, why: str) -> None:
         """Record that the provider still has this person's account, so that the person's servers do not have to stop
-        for that reason. Does nothing if that was not unknown.
+        for that reason. Does nothing if that was known already. `why` is written to the audit log.
         """
         if user_id not in self._registry.unknown:
             return
@@ -574,7 +574,14 @@ def _events(
 def _report(
     ended: Sequence[SignOnSession], tokens: int, tokens_kept: int, stops: Sequence[PendingStop], plan: EndPlan
 ) -> EndReport:
-    """Return the report of an end without the answers of servers and gate, which follow."""
+    """Return the report about ended sessions. The answers of servers and gate are added to it later.
+
+    Args:
+        ended: the sessions.
+        tokens: number of tokens that were deleted.
+        tokens_kept: number of tokens of the user that are left.
+        stops: the servers that have to stop.
+    """
     return EndReport(
         sessions=tuple(each.id for each in ended),
         tokens=tokens,

@@ -88,7 +88,9 @@ class HubAnswers:
         self.calls = 0
 
     def is_fresh(self, known: KnownToken) -> bool:
-        """Return whether the last answer is recent enough to be used. That a token is invalid stays true."""
+        """Return whether the last answer is recent enough to be used. The answer that a token is invalid is always
+        recent enough.
+        """
         return known.is_void or time.monotonic() - known.asked_at < self._seconds
 
     async def refresh(self, known: KnownToken) -> bool:

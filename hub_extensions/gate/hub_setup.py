@@ -89,6 +89,8 @@ def add_gate(
     Call it before `add_sign_on`, which takes the address that is returned.
 
     Args:
+        config: the settings of the gate.
+        sign_on: the settings of sign-on sessions.
         notes: sentences for the administrator are appended to it.
         may_write: False in a dry run: nothing is written, and the catalogue of apps may be missing on this machine.
 
@@ -186,8 +188,8 @@ def _is_any(host: str) -> bool:
 
 
 def _limited(c: Any, config: GateConfig, sign_on: SignOnConfig, notes: list[str]) -> GateConfig:
-    """Return the settings with session limits that are not longer than the hub's own, and note each limit that was
-    shortened.
+    """Return the settings with session limits that are not longer than the hub's own, and append a sentence to `notes`
+    for each limit that was shortened.
     """
     days = float(value_of(c, "JupyterHub", "cookie_max_age_days", HUB_COOKIE_DAYS))
     token = value_of(c, "JupyterHub", "oauth_token_expires_in")

@@ -174,7 +174,9 @@ class RelaySocket(WebSocketHandler):
 
 
 def _address(app: App, uri: str) -> str:
-    """Return the URL of the app's WebSocket; "" if the path is malformed."""
+    """Return the URL of the app's WebSocket; "" if the path is malformed. `uri` is path and query of the browser's
+    request.
+    """
     if not uri.startswith("/") or not uri.isascii() or not uri.isprintable() or " " in uri:
         return ""
     own, inner = urlsplit(app.where).path.rstrip("/"), urlsplit(app.upstream)

@@ -90,6 +90,8 @@ class SignIns:
         """Complete a sign-in when the browser returns from the hub. Raises SignInFailed.
 
         Args:
+            code: the code that the hub gave to the browser.
+            state: the state that the browser brought back.
             browser: the browser's cookie for sign-ins.
             origin: the origin at which the browser returned.
             before: the browser's session until now; `None` without one.

@@ -74,7 +74,14 @@ async def request_raw(
     seconds: float,
     head: bool = False,
 ) -> RawAnswer:
-    """Send a request without a body. Takes the same arguments and raises the same errors as `send_raw`."""
+    """Send a request without a body. Raises the same errors as `send_raw`.
+
+    Args:
+        place: where the request is sent.
+        target: path and query of the request.
+        seconds: time limit for the whole exchange.
+        head: do not read a body, because the request is a HEAD request.
+    """
     sent = b"".join(b"%s:%s\r\n" % (name, value) for name, value in headers)
     request = b"%s %s HTTP/1.1\r\n%s\r\n" % (method.encode(), target.encode("utf-8", "surrogateescape"), sent)
     return await send_raw(place, request, seconds, head=head)
@@ -92,6 +99,7 @@ async def send_raw(
     """Send bytes on a new connection and read one answer.
 
     Args:
+        place: where the request is sent.
         request: the complete request, as it goes over the connection.
         seconds: time limit for the whole exchange.
         head: do not read a body, because the request is a HEAD request.

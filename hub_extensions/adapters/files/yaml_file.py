@@ -133,7 +133,13 @@ def _plain(node: yaml.Node, place: YamlPath, lines: dict[YamlPath, int]) -> Any:
 
 
 def find_line(place: YamlPath, lines: Lines) -> int:
-    """Return the line of a value, or of the nearest enclosing value that is in the file, for an error message."""
+    """Return the line of a value, or of the nearest enclosing value that is in the file, for an error message. 0 if
+    there is none.
+
+    Args:
+        place: the keys and indexes that lead to the value.
+        lines: line of each value, from `load_yaml`.
+    """
     for length in range(len(place), -1, -1):
         if place[:length] in lines:
             return lines[place[:length]]

@@ -170,14 +170,16 @@ def start_time(pid: int) -> int | None:
 
 
 def alive(pid: int, started: int) -> bool:
-    """Return whether this process still runs; False for a zombie, and for another process that reuses the pid."""
+    """Return whether the process with this pid and start time (clock ticks since boot) still runs; False for a zombie,
+    and for another process that reuses the pid.
+    """
     stat = _stat(pid)
     return stat is not None and stat.living and stat.started == started
 
 
 def liveness(pid: int, started: int) -> bool | None:
-    """Return whether this process still runs, as `alive` does; `None` if a process has this pid, but we may not see
-    whether it is this process.
+    """Return whether the process with this pid and start time still runs, as `alive` does; `None` if a process has this
+    pid, but we may not see whether it is this process.
     """
     if _stat(pid) is not None:
         return alive(pid, started)
@@ -227,7 +229,9 @@ def script(pid: int) -> str:
 
 
 def holds_open(pid: int, beginning: str) -> bool | None:
-    """Return whether the process has opened a file whose path begins with this text; `None` if we may not look."""
+    """Return whether the process has opened a file whose path begins with the text `beginning`; `None` if we may not
+    look.
+    """
     directory = f"/proc/{pid}/fd"
     try:
         files = os.listdir(directory)
@@ -250,6 +254,12 @@ def send_signal(pid: int, started: int, signum: int) -> bool:
     """Send a signal to this process, never to another one that reuses its pid.
 
     Returns False if it ended, if its pid belongs to another process now, or if we may not signal it.
+
+    Args:
+        pid: id of the process.
+        started: start time of the process in clock ticks since boot, which distinguishes it from another process with
+            its pid.
+        signum: number of the signal.
     """
     try:
         handle = os.pidfd_open(pid)

@@ -169,8 +169,8 @@ def _facts_of_whole(driver: Driver, uuid: str, handle: Any, memory: Memory) -> F
 
 
 def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
-    """Read the properties of a MIG device. In a container the GPU may answer "no permission"; its handle is enough
-    for the counters.
+    """Read the properties of a MIG device. In a container the driver may refuse to report values of the GPU ("no
+    permission"). The handle of the GPU is still enough to read its counters.
     """
     parent_handle, parent_settled = _asked(driver, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
     parent = None

@@ -111,7 +111,9 @@ def whole_gpu(driver: Driver, gpu: Gpu, memory: Memory) -> Device:
 
 
 def product_of(driver: Driver, handle: Any, otherwise: str = "NVIDIA GPU") -> str:
-    """Return the card's name, without the MIG profile that the driver adds to the name of a MIG device."""
+    """Return the card's name, without the MIG profile that the driver adds to the name of a MIG device. Return
+    `otherwise` if the driver does not report the name.
+    """
     name = driver.ask("nvmlDeviceGetName", handle)
     return re.sub(r"\s*\bMIG \S+\s*$", "", str(name)) if name else otherwise
 

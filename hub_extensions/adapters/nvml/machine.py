@@ -172,7 +172,8 @@ def _in_mig_mode(driver: Driver, handle: Any) -> bool:
 
 def _instances_without_compute(driver: Driver, gpu: Gpu, seen: set[int]) -> list[Device]:
     """Return GPU instances that nobody can use, because they have no compute instance. The driver usually lists them
-    for root only; otherwise the list is empty.
+    for root only; otherwise the list is empty. Instances whose ids are in `seen` are left out, and the found ones are
+    added to it.
     """
     found: list[Device] = []
     for info in profiles(driver, gpu):

@@ -133,10 +133,14 @@ class Provider:
         """Store the settings; no request is made yet.
 
         Args:
+            client_id: the id under which the provider knows the hub.
             secrets: the client's secret; two while it is being changed.
+            algorithms: accepted signature algorithms of tokens.
             ca_file: certificates of the authorities to trust; if empty, those of the system.
             issuer_connect_url: address at which the hub reaches what browsers reach at `issuer`; if empty, the same
                 address.
+            seconds: time limit of an answer.
+            clock: a monotonic clock in seconds.
         """
         self.issuer = issuer
         self._connect_url = issuer_connect_url.rstrip("/")
@@ -231,6 +235,7 @@ class Provider:
         Args:
             code: the authorization code that the browser brought back.
             verifier: the PKCE verifier of this sign-in.
+            redirect_uri: the callback address of this sign-in.
         """
         grant = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
         return await self._tokens({**grant, "code_verifier": verifier})

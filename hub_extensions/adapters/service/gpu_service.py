@@ -166,6 +166,7 @@ class GpuServiceClient:
         Each request of the same (user, server) gets the same ticket (place in the line).
 
         Args:
+            ask: the request: user, server and offers.
             on_unanswered: called with a ServiceAway after each attempt without an answer.
             patience: how long the service may be silent, in seconds; `None` for no limit.
 
@@ -218,7 +219,9 @@ class GpuServiceClient:
         return await self._send(self._reports, "POST", "hub/signed-out", DrainState, message, REPORT_SECONDS)
 
     async def without_session(self, message: WithoutSessions) -> None:
-        """Report the users who have servers but no session. Raises ServiceAway, ServiceRefused."""
+        """Report the users who have servers but no session, because it is unknown whether their account still exists.
+        Raises ServiceAway, ServiceRefused.
+        """
         await self._send(self._reports, "POST", "hub/without-session", None, message, REPORT_SECONDS)
 
     async def sessions_ended(self, ended: EndedSessions) -> None:
@@ -237,6 +240,11 @@ class GpuServiceClient:
         """Return everything that the spawn form needs. Raises ServiceAway, ServiceRefused.
 
         Args:
+            user: name of the user.
+            server: name of the server; "" is the default server.
+            groups: groups of the user.
+            admin: whether the user is an administrator.
+            seconds: time limit.
             language: the language of the page; "" if the form is not for a page.
         """
         query = urlencode({"user": user, "server": server, "admin": int(admin), "group": groups}, doseq=True)
@@ -415,6 +423,10 @@ class GpuServiceClient:
     def _check(self, code: int, body: bytes, error: str) -> None:
         """Check the status. Raises ServiceCannotWrite, ServiceRefused, or ServiceAway if the answer is not the
         service's own.
+
+        Args:
+            code: HTTP status of the answer.
+            error: what to report if the answer has no explanation of its own.
         """
         problem = _problem(body) if code >= 400 else None
         if problem is not None and problem.reason == CANNOT_WRITE:

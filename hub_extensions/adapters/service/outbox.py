@@ -65,7 +65,7 @@ class _Entry:
         self.giving_up = None
 
     def fail(self, why: Exception) -> None:
-        """End the wait with an error."""
+        """End the wait with the error `why`."""
         if not self.answer.done():
             self.answer.set_exception(why)
             self.answer.exception()  # marks it as retrieved, because nobody may wait for it any more

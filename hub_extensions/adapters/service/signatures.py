@@ -107,6 +107,10 @@ class Signatures:
     def may_be_hub(self, method: str, target: str, header: str) -> bool:
         """Return whether the hub signed this request and it was not used yet. `verify` can still accept the request
         later.
+
+        Args:
+            target: path and query of the request.
+            header: the signature, as the hub sent it.
         """
         request = request_of(self._secret, method, target, header)
         return request is not None and request.nonce not in self._seen and is_in_time(request, self._clock())

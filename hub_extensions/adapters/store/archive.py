@@ -240,7 +240,12 @@ class Archive:
 
     @contextmanager
     def importing(self, label: str, digest: str) -> Iterator[Import]:
-        """Import records within this block. If it fails, all records of the import are removed."""
+        """Import records within this block. If it fails, all records of the import are removed.
+
+        Args:
+            label: name of the import, for administrators.
+            digest: hash of the imported file, by which a second import of the file is noticed.
+        """
         with self._engine.begin() as connection:
             batch = usage.begin_import(connection, label, digest, datetime.now(timezone.utc))
         going = Import(self._engine, batch)

@@ -175,6 +175,7 @@ def copy_to(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
     """Copy an SQLite file that may be in use (mode 0600). If the copy fails, `target` stays as it was.
 
     Args:
+        source: the file to copy.
         target: the file to write; it is replaced once the copy is complete.
         left_out: names of tables whose rows are not copied.
 

@@ -209,8 +209,8 @@ class GateStore:
         return None if row is None else StoredSignIn(**row)
 
     def finish(self, state: str) -> bool:
-        """Remove a pending sign-in whose browser came back. Return `False` if it was removed before: then the request
-        is a repeat, and is refused.
+        """Remove a pending sign-in whose browser came back. `state` is the hash of its state. Return `False` if it was
+        removed before, because the request is then a repetition that has to be refused.
         """
         with self._engine.begin() as connection:
             return connection.execute(sa.delete(_SIGN_INS).where(_SIGN_INS.c.state == state)).rowcount == 1

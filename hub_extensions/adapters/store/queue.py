@@ -115,8 +115,8 @@ def last_offers_by_user(connection: Connection) -> dict[str, tuple[OfferId, ...]
 
 
 def _known(wanted_offers: Iterable[tuple[str, int]]) -> tuple[OfferId, ...]:
-    """Return the offers whose stored ids are still valid. Others can be left out, because the result is only the form's
-    default.
+    """Return the offers whose stored ids this version can read. Other offers are left out, because the result only
+    determines what the form preselects.
     """
     found = []
     for offer, _ in wanted_offers:

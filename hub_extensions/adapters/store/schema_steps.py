@@ -18,17 +18,21 @@ _LOCK = 0x6A68677075000002  # the advisory lock under which a schema is changed
 
 
 def newest(migrations: Path) -> str:
-    """Return the newest schema in this folder."""
+    """Return the number of the newest schema to which the migrations in this folder lead."""
     return max(_revisions(migrations))
 
 
 def is_known(revision: str, migrations: Path) -> bool:
-    """Return whether this folder has the migration to this schema. If not, the database is of another version."""
+    """Return whether this folder has the migration to the schema with this number (`revision`). If not, the database is
+    of another version.
+    """
     return revision in _revisions(migrations)
 
 
 def schema_of(engine: Engine, version_table: str) -> str | None:
-    """Return the schema of the database, or `None` if the database does not record one."""
+    """Return the number of the schema that the database has, from its table `version_table`; `None` if the database
+    does not record one.
+    """
     with engine.connect() as connection:
         if not sa.inspect(connection).has_table(version_table):
             return None

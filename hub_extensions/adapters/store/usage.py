@@ -186,7 +186,12 @@ def samples(connection: Connection, key: str, since: datetime) -> tuple[Minute, 
 
 
 def prune(connection: Connection, *, samples_before: datetime, records_before: datetime) -> None:
-    """Remove samples (measurements by the minute), usage records and imports that are older than these times."""
+    """Remove old samples (measurements by the minute), usage records and imports.
+
+    Args:
+        samples_before: samples from before this time are removed.
+        records_before: usage records and imports from before this time are removed.
+    """
     connection.execute(sa.delete(SAMPLES).where(SAMPLES.c.at < samples_before))
     connection.execute(sa.delete(USAGE).where(USAGE.c.batch.is_(None), USAGE.c.ended < records_before))
     old = sa.select(IMPORTS.c.id).where(IMPORTS.c.at < records_before)
@@ -260,7 +265,7 @@ def known_keys(connection: Connection, keys: Iterable[str]) -> dict[str, int | N
 
 
 def add_imported(connection: Connection, records: Iterable[UsageRecord], batch: int) -> None:
-    """Add usage records of an import. They are invisible until the import is done."""
+    """Add usage records of the import with this number (`batch`). They are invisible until the import is done."""
     rows = [values_of(record, batch) for record in records]
     if rows:
         connection.execute(sa.insert(USAGE), rows)
@@ -278,6 +283,6 @@ def end_import(connection: Connection, batch: int, rows: int) -> bool:
 
 
 def drop_import(connection: Connection, batch: int) -> None:
-    """Remove an unfinished import with its rows."""
+    """Remove the unfinished import with this number (`batch`), and its rows."""
     connection.execute(sa.delete(USAGE).where(USAGE.c.batch == batch))
     connection.execute(sa.delete(IMPORTS).where(IMPORTS.c.id == batch))

@@ -381,7 +381,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             self.record("groups-changed", str(user.name))
 
     def _revoke_rights(self, proof: IdentifiedPerson) -> None:
-        """End the sessions and rights of a person who is known here but whom the hub refuses now, because of the
+        """End the sessions and rights of a person who is a user of the hub, and whom the hub now refuses because of the
         provider's latest claims.
         """
         found = orm.User.find(self._app.db, proof.pinned.user)

@@ -51,7 +51,12 @@ class PendingLogin:
 
 
 def new_login(redirect_uri: str, next_url: str) -> PendingLogin:
-    """Begin a sign-in."""
+    """Begin a sign-in, with new random values.
+
+    Args:
+        redirect_uri: the callback address for the provider.
+        next_url: where the browser continues after the sign-in. An address that is too long is dropped.
+    """
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     kept = next_url if len(next_url) <= MAX_NEXT_LENGTH else ""
     return PendingLogin(state, nonce, verifier, redirect_uri, kept, time.time())

@@ -85,7 +85,9 @@ class Connections:
 
     @property
     def strangers(self) -> int:
-        """Return the number of connections on which no request has proved its caller."""
+        """Return the number of connections on which no request has shown that it comes from the hub or a user's
+        server.
+        """
         return len(self._at) - len(self._caller)
 
     def enter(self, one: Hashable, address: str) -> Hashable | None:
@@ -108,7 +110,9 @@ class Connections:
         return victim
 
     def note_request(self, one: Hashable) -> None:
-        """Note that a connection has sent a whole request, so that silent ones are closed before it."""
+        """Note that a whole request has arrived on this connection. Connections without a request are closed before
+        it.
+        """
         if one in self._at and one not in self._caller:
             self._strangers[self._at[one]].move_to_end(one)
 
@@ -139,7 +143,9 @@ class Connections:
         return victim
 
     def is_known(self, one: Hashable) -> bool:
-        """Return whether a request on this connection has proved its caller."""
+        """Return whether a request on this connection has shown by a signature or token that it comes from the hub or a
+        user's server.
+        """
         return one in self._caller
 
     def leave(self, one: Hashable) -> None:

@@ -246,7 +246,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
             victim.close()
 
     async def asked_of_hub(self, question: Awaitable[T]) -> T:
-        """Await an answer from JupyterHub's own client; its error about a hub that is away becomes HubAway."""
+        """Await an answer from JupyterHub's own client; if it reports that the hub is away, raise HubAway."""
         try:
             return await question
         except HTTPError as problem:
