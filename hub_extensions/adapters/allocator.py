@@ -25,6 +25,6 @@ def limit_arenas() -> None:
 
 
 def trim_memory() -> None:
-    """Return free memory to the system. It takes some milliseconds, without the interpreter's lock."""
+    """Return free memory to the system. It takes some milliseconds, during which other threads can run."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -97,7 +97,7 @@ class SessionRegistry:
         return self._ended.get(_hash_of(cookie)) if cookie else None
 
     def of_user(self, user_id: int) -> Sequence[SignOnSession]:
-        """Return a user's sessions, the last used first."""
+        """Return a user's sessions, the most recently used first."""
         found = [self._living[each] for each in self._by_user.get(user_id, ())]
         return sorted(found, key=lambda each: (each.last_use, each.id), reverse=True)
 

@@ -65,7 +65,7 @@ class UserServers:
 
     def own_tokens(self, user: Any) -> set[int]:
         """Return the ids of the servers' own tokens, which end with the servers and not with a session. After its
-        restart the hub does not know these tokens, so they are searched.
+        restart the hub no longer knows which tokens these are, so this method searches for them.
         """
         found = set()
         facts: list[TokenFact] | None = None

@@ -454,8 +454,8 @@ class SessionEnder:
             self._app.db.rollback()
 
     async def _stop_what_comes_back(self, stop: PendingStop) -> None:
-        """Stop a start that waited in line when the hub was killed: its place in the line remains, so the hub's next
-        process resumes the start.
+        """Cancel a start that waited in line when the hub was killed. Its place in the line still exists, so the next
+        process of the hub resumes the start.
         """
         until = time.monotonic() + COMES_BACK_SECONDS
         while time.monotonic() < until:

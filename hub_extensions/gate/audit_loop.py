@@ -20,7 +20,7 @@ class PeriodicAudit:
     Attributes:
         failures: number of *open* results of the last audit, for the metric ``jupyterhub_gate_audit_failures``; `None`
             if no audit has been made, or another gate makes the audits.
-        is_ours: this gate makes the audits, if several share a database.
+        is_ours: whether this gate makes the audits. If several gates share a database, only one of them does.
     """
 
     def __init__(self, audit: Callable[[], Awaitable[Sequence[AuditResult]]], every: timedelta) -> None:

@@ -157,7 +157,7 @@ class StartPage(GatePage):
 
 
 class CallbackPage(GatePage):
-    """``?code=…&state=…``, or ``?error=…``: the return from the hub."""
+    """``?code=…&state=…``, or ``?error=…``: the address to which the browser returns from the hub."""
 
     async def get(self) -> None:
         state = self.get_query_argument("state", "")

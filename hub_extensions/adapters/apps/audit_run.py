@@ -77,7 +77,7 @@ class AuditConfig:
         listeners: ``address:port`` of the proxy to use instead of the public names; () uses the names.
         cookie: the Cookie header of a browser that is signed in; without it, nothing is tried that needs a browser.
         cookie_name: name of the gate's cookie.
-        from_gate: the audit runs in the gate, which must reach the apps to check their health.
+        from_gate: whether the audit runs in the gate, which must reach the apps to check their health.
         addresses: addresses of this machine at which an app that listens on loopback must not answer.
         dead_seconds: for how many seconds an ended session or token is tried again, see `DEAD_SECONDS`.
         session_for: returns the cookie of a session, expired or not, for an account's token; `None` if the gate cannot
@@ -399,8 +399,8 @@ class AuditRun:
         return [AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
 
     async def _closed_app(self) -> App | None:
-        """Return the first app that refuses a stranger, or `None`. Only such an app shows whether an ended token still
-        works.
+        """Return the first app that refuses a stranger, or `None` if no app does. Only such an app shows whether an
+        ended token still works.
         """
         for app in self.config.apps:
             place, path = HttpTarget.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"

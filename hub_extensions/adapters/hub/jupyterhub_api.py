@@ -56,7 +56,7 @@ class HubAway(Exception):
     """The hub did not answer in time. It is not known whether it carried out the request.
 
     Attributes:
-        message: for the log and ``health``.
+        message: explanation for the log and ``health``.
     """
 
     def __init__(self, message: str) -> None:

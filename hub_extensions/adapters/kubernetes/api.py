@@ -43,7 +43,7 @@ class ClusterError(Exception):
     """A request to the API server failed.
 
     Attributes:
-        message: for administrators, to follow "the cluster cannot be read".
+        message: explanation for administrators, as a text that follows "the cluster cannot be read".
     """
 
     def __init__(self, message: str) -> None:

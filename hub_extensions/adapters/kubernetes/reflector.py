@@ -95,7 +95,15 @@ class Reflector(Generic[T]):
         clock: Callable[[], datetime],
         pace: Pace,
     ) -> None:
-        """Create a reflector. `changed` is called after each change of `values`, `unreadable` or `problem`."""
+        """Create a reflector.
+
+        Args:
+            api: the client of the API server.
+            kind: the kind of objects to read.
+            changed: called after each change of `values`, `unreadable` or `problem`.
+            clock: returns the present time (aware).
+            pace: delays and timeouts.
+        """
         self._api, self.kind, self._on_change, self._clock, self._pace = api, kind, changed, clock, pace
         self.values: dict[str, T] | None = None
         self.edition = 0

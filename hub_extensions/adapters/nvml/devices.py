@@ -106,7 +106,7 @@ def mig_slots(driver: Driver, gpu: Any) -> Iterator[MigSlot]:
 
 
 def whole_gpu(driver: Driver, gpu: Gpu, memory: Memory) -> Device:
-    """Return a GPU that is not in MIG mode."""
+    """Return the properties of a GPU that is not in MIG mode."""
     return Device(gpu.uuid, gpu.product, memory_bytes=memory.total, sm_count=_sm_count(driver, gpu.handle))
 
 

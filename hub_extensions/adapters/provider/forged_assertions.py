@@ -17,7 +17,13 @@ from hub_extensions.core.sign_on.audit import CANARY
 
 
 def forged_assertions(app: str, issuer: str, kid: str) -> Iterator[tuple[str, str]]:
-    """Yield a name and an assertion for each forgery: unsigned, or signed with a key that is not the gate's."""
+    """Yield a name and an assertion for each forgery: unsigned, or signed with a key that is not the gate's.
+
+    Args:
+        app: name of the app for which the assertions claim to be.
+        issuer: address of the apps' host.
+        kid: id of the gate's signing key, which the forged assertions name.
+    """
     now, name = int(time.time()), issuer.rstrip("/")
     fresh: dict[str, Any] = {"iss": name, "aud": app, "sub": CANARY, "groups": ["admins"], "iat": now, "exp": now + 60}
     old, other = {**fresh, "iat": now - 9000, "exp": now - 8940}, {**fresh, "aud": "another"}

@@ -443,7 +443,9 @@ class Provider:
 
 
 def ca_file_problem(path: str) -> str:
-    """Return what is wrong with a file of certificates, to follow ``ca_file``; "" if it is usable or not set."""
+    """Return what is wrong with a file of certificates, as a text that follows the name ``ca_file``; "" if it is usable
+    or not set.
+    """
     try:
         if path:
             ssl.create_default_context(cafile=path)

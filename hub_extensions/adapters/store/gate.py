@@ -98,7 +98,7 @@ class StoredSignIn:
 
 
 class GateStore:
-    """The tables, through an engine with one connection."""
+    """The stored sessions, pending sign-ins and keys of a gate, accessed through an engine with one connection."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -55,7 +55,7 @@ def letters_of(news: News) -> Iterator[str]:
 
 
 def news_in(letter: str) -> News:
-    """Parse the text of a notification. If it cannot be read, the returned news has `missed`."""
+    """Parse the text of a notification. If it cannot be read, `missed` of the returned news is True."""
     try:
         found = json.loads(letter)
         return News(str(found["user"]), tuple(map(str, found["ended"])), found["keys"] is True)

@@ -59,7 +59,7 @@ def _columns(row: JournalRow | NoticeRow) -> dict[str, object]:
 
 
 def journal(connection: Connection, limit: int, which: JournalFilter) -> tuple[JournalRow, ...]:
-    """Return at most `limit` matching rows of the journal, the one that was written last first."""
+    """Return at most `limit` matching rows of the journal, the most recently written first."""
     columns = [column for column in JOURNAL.columns if column.name != "id"]
     chosen = sa.select(*columns).where(*conditions(which)).order_by(JOURNAL.c.id.desc())
     rows = connection.execute(chosen.limit(limit))

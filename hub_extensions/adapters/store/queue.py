@@ -132,8 +132,8 @@ def prune(connection: Connection, before: datetime) -> None:
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove the ended tickets of a user whose account was deleted. Live tickets end first, like those of any other
-    user.
+    """Remove the ended tickets of a user whose account was deleted. The user's live tickets have been ended before,
+    like those of any other user.
     """
     ended = TICKETS.c.state == TicketState.ENDED.value
     connection.execute(sa.delete(TICKETS).where(ended, TICKETS.c.user == user))

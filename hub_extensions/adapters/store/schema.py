@@ -98,7 +98,7 @@ class ReasonsColumn(sa.types.TypeDecorator[tuple[Reason, ...]]):
 
 
 def upsert(connection: Connection, table: sa.Table, rows: Iterable[Mapping[str, object]]) -> None:
-    """Insert `rows` into `table`, replacing rows with the same primary key. Many rows are one round trip."""
+    """Insert `rows` into `table`, replacing rows with the same primary key. All rows are sent in one round trip."""
     values = list(rows)
     if not values:
         return

@@ -86,7 +86,7 @@ def earlier_stops(connection: Connection) -> tuple[StopRecord, ...]:
 
 
 def meta(connection: Connection) -> dict[str, str]:
-    """Return the single values of the service (text) by name."""
+    """Return the single values of the service, such as the state of its clock, as text by name."""
     return {row.name: row.value for row in connection.execute(sa.select(META))}
 
 

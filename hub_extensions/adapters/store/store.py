@@ -171,7 +171,7 @@ class Store:
         return await self._do(lambda connection: tuple(sorted({*usage.users(connection), *history.users(connection)})))
 
     async def usage(self, user: str | None = None, before: str | None = None, limit: int = usage.PAGE) -> UsagePage:
-        """Return a page of usage records, the last ended first.
+        """Return a page of usage records, the most recently ended first.
 
         Args:
             user: only this user's records on this hub; `None` for the records of all users, imported ones included.
@@ -193,8 +193,8 @@ class Store:
         return await self._do(lambda connection: usage.samples(connection, key, since))
 
     async def imports(self) -> tuple[int, int]:
-        """Return the number of the last finished import of usage records, and how many imports there are. If one of
-        them changes, the history has to be read again.
+        """Return the number (id) of the last finished import of usage records, and how many imports there are. If one
+        of them changes, the history has to be read again.
         """
         return await self._do(usage.imports)
 
@@ -205,7 +205,7 @@ class Store:
         return await self._do(forecasts.matured)
 
     async def journal(self, limit: int = 200, which: JournalFilter | None = None) -> tuple[JournalRow, ...]:
-        """Return rows of the journal (the decisions of the service), the last written first.
+        """Return rows of the journal (the decisions of the service), the most recently written first.
 
         Args:
             limit: maximum number of rows.

@@ -142,7 +142,7 @@ def users(connection: Connection) -> tuple[str, ...]:
 
 
 def page(connection: Connection, user: str | None, before: str | None, limit: int) -> UsagePage:
-    """Return a page of usage records, the last ended first.
+    """Return a page of usage records, the most recently ended first.
 
     Args:
         user: only this user's records on this hub, because an imported name may belong to somebody else. `None` for all
@@ -233,8 +233,8 @@ def import_of(connection: Connection, digest: str) -> tuple[str, datetime] | Non
 
 
 def imports(connection: Connection) -> tuple[int, int]:
-    """Return the number of the last finished import, and how many imports there are. At least one of them changes with
-    each import.
+    """Return the number (id) of the last finished import, and how many imports there are. At least one of them changes
+    with each import.
     """
     last, count = connection.execute(sa.select(sa.func.max(IMPORTS.c.id), sa.func.count()).where(IMPORTS.c.done)).one()
     return int(last or 0), int(count)

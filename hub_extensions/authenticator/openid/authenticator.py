@@ -317,8 +317,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     async def _redeem(self, code: str, login: PendingLogin) -> tuple[ProviderTokens, IdToken, Claims]:
         """Redeem a code. Raises SignOnFailed.
 
-        The number of simultaneous calls is limited: if the hub waits for a slow disk, it reads answers late, and with
-        many calls each would pass its time-out.
+        The number of simultaneous calls is limited. If the hub waits for a slow disk, it reads the provider's answers
+        late. With many calls, every call would then exceed its time limit.
         """
         try:
             async with self._places.taken():

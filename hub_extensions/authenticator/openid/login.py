@@ -61,7 +61,7 @@ class OpenIdLogin(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignore[m
     """
 
     async def get(self) -> None:
-        """Begin a sign-in. ``?again=other`` makes the provider ask for the account."""
+        """Begin a sign-in. ``?again=other`` makes the provider ask which account to use."""
         try:
             metadata = await self.authenticator.provider.metadata()
         except (ProviderAway, ProviderUnusable) as problem:
@@ -102,7 +102,7 @@ class OpenIdLogin(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignore[m
 
 
 class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignore[misc]
-    """``/hub/oauth_callback``: the return from the provider."""
+    """``/hub/oauth_callback``: the address to which the browser returns from the provider."""
 
     identified_person: Any = None
     """The person whom the authenticator identified, until the session is linked to it."""

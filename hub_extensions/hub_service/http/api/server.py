@@ -40,8 +40,8 @@ class OwnReport(ServerRoute):
     """POST: a report of the server's extension."""
 
     async def post(self) -> None:
-        """Store the report about the server's activity, which can only protect the server from the idle stop, and
-        answer with the server's state.
+        """Store the report about the server's activity, and answer with the server's state. A report can protect the
+        server from the idle stop, but never cause that stop.
         """
         self.answer(await self.engine.report(self.server.user, self.server.server, self.message(Report)))
 

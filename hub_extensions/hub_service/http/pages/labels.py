@@ -55,8 +55,8 @@ def is_raw(text: str, t: Catalogue = ENGLISH) -> bool:
 
 
 def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
-    """Return the label of the button *keep*, which protects a server from the next stop for a while. `budget` has for
-    how long.
+    """Return the label of the button *keep*, which protects a server from the next stop for a while. The label has the
+    number of minutes, from `budget`.
     """
     return t("Keep %1", about(60 * budget.minutes, t))
 

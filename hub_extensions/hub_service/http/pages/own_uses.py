@@ -49,7 +49,7 @@ def own_uses(records: Iterable[UsageRecord], titles: Mapping[OfferId, str], t: C
     """Return the rows of the page for a user's last usage records.
 
     Args:
-        records: the last ended first.
+        records: the most recently ended first.
         titles: the title of each offer that the user may see.
     """
     return tuple(_own_use(record, titles, t) for record in records)[:SHOWN]
