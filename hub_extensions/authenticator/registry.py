@@ -85,14 +85,14 @@ class SessionRegistry:
             self._by_user.pop(session.user_id, None)
 
     def living(self, cookie: str | None) -> SignOnSession | None:
-        """Return the session with this cookie. `None` if there is none, if it has ended, or if `cookie` is `None`
-        because the browser sent none.
+        """Return the session with this cookie; `None` if there is none, or if it has ended. `cookie` is `None` if the
+        browser sent none.
         """
         return self._living.get(_hash_of(cookie)) if cookie else None
 
     def ended(self, cookie: str | None) -> SignOnSession | None:
-        """Return the session with this cookie if it ended recently (within `ENDED_KEPT`). Otherwise, or if `cookie` is
-        `None` because the browser sent none, return `None`.
+        """Return the session with this cookie if it ended recently (within `ENDED_KEPT`); otherwise `None`. `cookie` is
+        `None` if the browser sent none.
         """
         return self._ended.get(_hash_of(cookie)) if cookie else None
 

@@ -18,7 +18,9 @@ MAX_EVENTS = 1000
 
 
 class SessionsOfUser(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub has no types
-    """GET: a user's sessions. DELETE: end all of them; ``?access_revoked=true``: the user may no longer sign in."""
+    """GET: a user's sessions. DELETE: end all of them. With ``?access_revoked=true``, this happens because the user may
+    no longer sign in.
+    """
 
     def get(self, name: str) -> None:
         user = user_named(self, name, LIST_SCOPE)

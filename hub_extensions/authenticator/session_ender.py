@@ -73,7 +73,6 @@ class SessionEnder:
     Args:
         app: the running JupyterHub.
         log_event: writes an event of the audit log to the hub's log.
-        gate, service: where ended sessions are reported; `None` if it is not configured.
         gate: the gate, to which ended sessions are reported; `None` without a gate.
         service: the GPU service, to which ended sessions are reported; `None` if the hub uses none.
     """

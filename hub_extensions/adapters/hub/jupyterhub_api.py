@@ -106,13 +106,11 @@ class HubServer:
         ready: it runs and answers.
         pending: ``spawn``, ``stop`` or ``check`` (the hub checks it after its restart); `None` if the hub is doing
             nothing with it.
-        started, last_activity: aware UTC.
         started: when the server was started (aware UTC); `None` if the hub does not report it.
         last_activity: time of the last activity that the hub has recorded (aware UTC); `None` if it has recorded none.
         user_options: as the hub keeps them; empty without any.
         admin: whether its user is an administrator.
         groups: the groups of its user.
-        pid, pod: from the spawner's state, if the scope ``admin:server_state`` allows us to read it; "" without a pod.
         pid: process id, from the spawner's state; `None` if the state has none, or if our token lacks the scope
             ``admin:server_state``.
         pod: name of the pod, from the spawner's state; "" without a pod or without that scope.

@@ -34,13 +34,14 @@ class Process:
         command: the program's base name, without its arguments (they may contain secrets).
         lease: the id in its lease mark; `None` without a mark, or if the environment cannot be read.
         kernel: a Jupyter kernel, or a process started by one (``JPY_PARENT_PID`` is set).
-        notebook: base name of the notebook the kernel belongs to (``JPY_SESSION_NAME``).
-        session: path of the notebook (also from ``JPY_SESSION_NAME``).
+        notebook: base name of the notebook that the kernel belongs to (``JPY_SESSION_NAME``); `None` without a
+            notebook.
         cpu_seconds: processor time used so far, without that of its children.
         rss_bytes: resident memory; pages shared with other processes are counted in each.
         device: ``CUDA_VISIBLE_DEVICES``; `None` if it is not set.
-        service: the GPU service that its server uses (``JUPYTERHUB_GPU_SERVICE_URL``), which identifies the
-            installation.
+        session: path of that notebook (also from ``JPY_SESSION_NAME``); `None` without a notebook.
+        service: address of the GPU service that its server uses (``JUPYTERHUB_GPU_SERVICE_URL``), which identifies the
+            installation; `None` without a service.
     """
 
     pid: int

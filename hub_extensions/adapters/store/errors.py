@@ -46,7 +46,8 @@ class StoreTooNew(StoreUnavailable):
     """A newer version of this product wrote the database.
 
     Attributes:
-        found, ours: the schema numbers, for example ``0007`` and ``0002``.
+        found: schema number of the database, for example ``0007``.
+        ours: newest schema number of this version, for example ``0002``.
     """
 
     def __init__(self, found: str, ours: str) -> None:

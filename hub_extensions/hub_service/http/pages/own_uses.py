@@ -58,7 +58,8 @@ def own_uses(records: Iterable[UsageRecord], titles: Mapping[OfferId, str], t: C
 def ended_recently(uses: Sequence[OwnUse], now: datetime) -> OwnUse | None:
     """Return the row of the last use if its server ended within `LATELY` and the user did not ask for that.
 
-    `None` otherwise. The page shows how that server ended, as long as the user has no other server and is not in line.
+    Otherwise return `None`. The page shows how that server ended, as long as the user has no other server and is not in
+    line.
     """
     last = next(iter(uses), None)
     return last if last is not None and last.unasked and now - last.ended < LATELY else None
