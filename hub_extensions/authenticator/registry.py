@@ -85,7 +85,7 @@ class SessionRegistry:
             self._by_user.pop(session.user_id, None)
 
     def living(self, cookie: str | None) -> SignOnSession | None:
-        """Return the session with this cookie; `None` if there is none, or if it has ended. `cookie` is `None` if the
+        """Return the session with this cookie, or `None`, or if it has ended. `cookie` is `None` if the
         browser sent none.
         """
         return self._living.get(_hash_of(cookie)) if cookie else None

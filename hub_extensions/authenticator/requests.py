@@ -81,7 +81,7 @@ def as_row(session: SignOnSession, current: SignOnSession | None, t: Catalogue =
     """Return a session as a row for the pages and the REST API, as its user or an admin may see it.
 
     Args:
-        current: the session of the browser that asks, which is marked; `None` if there is none.
+        current: the session of the browser that asks, which is marked, or `None`.
     """
     return {
         "id": session.id,

@@ -127,7 +127,7 @@ class GateSessions:
         return session
 
     async def find_anywhere(self, cookie: str) -> GateSession | None:
-        """Return the session of this cookie; `None` if there is none. A session that this gate does not know is looked
+        """Return the session of this cookie, or `None`. A session that this gate does not know is looked
         up in the shared store.
         """
         session = self.find(cookie)
@@ -261,7 +261,7 @@ class GateSessions:
             self._starts -= 1
 
     async def find_sign_in(self, state: str) -> StoredSignIn | None:
-        """Return the pending sign-in with this hash of its state; `None` if there is none."""
+        """Return the pending sign-in with this hash of its state, or `None`."""
         return await self._in_store(self._store.find, state)
 
     async def finish_sign_in(self, state: str) -> bool:

@@ -118,7 +118,7 @@ def reading_of(
         at: the time of the reading if there is no sample.
         held: memory that this server's programs hold; `None` if that was not examined.
         limit: how much memory this server may use.
-        outside: use that was measured elsewhere; `None` if there is none.
+        outside: use that was measured elsewhere, or `None`.
     """
     held = held or HeldMemory()
     reading = GpuReading(

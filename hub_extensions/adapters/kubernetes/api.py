@@ -125,7 +125,7 @@ class KubernetesApi:
 
         Raises:
             HistoryGone: the page's token is too old.
-            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
+            ClusterAway, ClusterRefused: the answer cannot be used, or the request was refused.
         """
         async with self._request("GET", path, query) as answer:
             text = await answer.read()
@@ -143,7 +143,7 @@ class KubernetesApi:
 
         Raises:
             HistoryGone: the ``resourceVersion`` is too old. The iterator can raise this too.
-            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused. The iterator can raise
+            ClusterAway, ClusterRefused: the answer cannot be used, or the request was refused. The iterator can raise
                 them too.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
@@ -155,7 +155,7 @@ class KubernetesApi:
         """Read one object; None if it does not exist.
 
         Raises:
-            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
+            ClusterAway, ClusterRefused: the answer cannot be used, or the request was refused.
         """
         try:
             async with self._request("GET", path, {}) as answer:
@@ -173,7 +173,7 @@ class KubernetesApi:
             change: the fields to set; a field with the value None is removed.
 
         Raises:
-            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
+            ClusterAway, ClusterRefused: the answer cannot be used, or the request was refused.
         """
         async with self._request("PATCH", path, {}, body=change, kind="application/merge-patch+json"):
             return
@@ -185,7 +185,7 @@ class KubernetesApi:
             force: delete the object at once, without waiting for its node (grace period 0).
 
         Raises:
-            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
+            ClusterAway, ClusterRefused: the answer cannot be used, or the request was refused.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         if force:

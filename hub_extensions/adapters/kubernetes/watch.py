@@ -218,7 +218,7 @@ class ClusterWatch:
             force: delete the object at once, without waiting for its node.
 
         Raises:
-            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
+            ClusterAway, ClusterRefused: the answer cannot be used, or the request was refused.
         """
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
         return await self._api.delete(path, uid, force=force)
@@ -227,7 +227,7 @@ class ClusterWatch:
         """Cordon a node if `closed` is True, else uncordon it.
 
         Raises:
-            ClusterAway, ClusterRefused: there is no usable answer, or the request was refused.
+            ClusterAway, ClusterRefused: the answer cannot be used, or the request was refused.
         """
         await self._api.merge(f"/api/v1/nodes/{quote(node, safe='')}", {"spec": {"unschedulable": closed or None}})
 

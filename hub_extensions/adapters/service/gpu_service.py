@@ -272,7 +272,7 @@ class GpuServiceClient:
 
     def last_form(self, groups: tuple[str, ...]) -> FormState | None:
         """Return the form that was last received for these groups, for a user who opens the start page while the
-        service is away; `None` if there is none. Its figures are old.
+        service is away, or `None`. Its figures are old.
         """
         return form_for(groups, self._forms)
 

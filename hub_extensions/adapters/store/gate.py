@@ -203,7 +203,7 @@ class GateStore:
             upsert(connection, _SIGN_INS, [asdict(sign_in)])
 
     def find(self, state: str) -> StoredSignIn | None:
-        """Return the pending sign-in whose state has this hash; `None` if there is none."""
+        """Return the pending sign-in whose state has this hash, or `None`."""
         with self._engine.begin() as connection:
             row = connection.execute(sa.select(_SIGN_INS).where(_SIGN_INS.c.state == state)).mappings().first()
         return None if row is None else StoredSignIn(**row)

@@ -36,7 +36,7 @@ class CullDecision:
         stops_at: when the server stops if nothing changes; `None` if no countdown is shown. In a dry run see `would`.
         cause: the cause of that end; `None` if no countdown is shown.
         reason: the sentence for the user ("Idle for 21 min."); `None` in a dry run.
-        stop: all causes that will end the server, also before a countdown is shown; `None` if there is none, and in a
+        stop: all causes that will end the server, also before a countdown is shown, or `None`, and in a
             dry run.
         can_keep: a press of *Keep* would postpone this end. It extends the lifetime only while the GPU computes and the
             limits allow it.
@@ -61,7 +61,7 @@ class CullDecision:
 
     @property
     def latest(self) -> datetime | None:
-        """The earliest end that the server's user cannot postpone; `None` if there is none."""
+        """The earliest end that the server's user cannot postpone, or `None`."""
         return None if self.stop is None else self.stop.latest
 
     @property

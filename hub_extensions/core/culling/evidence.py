@@ -264,8 +264,8 @@ def decisive_use(
     or terminal is busy.
 
     Args:
-        measured: the last measurement; `None` if there is none.
-        report: the last report of the server's extension; `None` if there is none.
+        measured: the last measurement, or `None`.
+        report: the last report of the server's extension, or `None`.
         fresh: the measurement is recent and reliable.
     """
     reported = None if report is None else report.used_percent

@@ -31,7 +31,7 @@ def shown_end(ends_at: datetime | None, facts: ServerFacts | None) -> datetime |
     """Return the end of a lease by the present limits, but not before an end that a countdown has shown to its user.
 
     Args:
-        ends_at: the end by the present limits; `None` if there is none.
+        ends_at: the end by the present limits, or `None`.
         facts: facts about the lease's server; `None` if the server is not ready.
     """
     if ends_at is None or facts is None:
@@ -48,7 +48,7 @@ def enforced_end(
     sooner.
 
     Args:
-        ends_at: the end of its lease by the present limits; `None` if there is none.
+        ends_at: the end of its lease by the present limits, or `None`.
     """
     causes = [*orders]
     if ends_at is not None:

@@ -20,8 +20,8 @@ def gpu_signs(
     """Return the signs of a server with a GPU.
 
     Args:
-        sample: the last measurement of its GPU; `None` if there is none.
-        report: the last report of its extension; `None` if there is none.
+        sample: the last measurement of its GPU, or `None`.
+        report: the last report of its extension, or `None`.
         used: the GPU use on which decisions are based (`decisive_use`); `None` if it is not known.
     """
     percent = None if sample is None else sample.used_percent

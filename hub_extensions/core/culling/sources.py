@@ -49,7 +49,7 @@ class LeaseFigure:
 
     Attributes:
         source: a key of `WHO`; ``none`` if there is no measurement.
-        age: age of the measurement; `None` if there is none.
+        age: age of the measurement, or `None`.
         why: why there is none, a key of `core.gpu.dcgm.WHY` or of `TEXTS`; "" if there is one.
     """
 

@@ -149,7 +149,7 @@ class Stop:
 
     @property
     def latest(self) -> datetime | None:
-        """The earliest end that the server's user cannot postpone; `None` if there is none."""
+        """The earliest end that the server's user cannot postpone, or `None`."""
         return latest_end(self.causes)
 
     def seen(self, now: datetime, warn: timedelta) -> tuple[StopCause, ...]:
@@ -246,5 +246,5 @@ def stop_of(causes: Iterable[StopCause], now: datetime, use_known: bool = True) 
 
 
 def latest_end(causes: Iterable[StopCause]) -> datetime | None:
-    """Return the earliest time of a cause that the server's user cannot withdraw; `None` if there is none."""
+    """Return the earliest time of a cause that the server's user cannot withdraw, or `None`."""
     return min((each.at for each in causes if each.cause in FIXED), default=None)

@@ -109,7 +109,7 @@ class _Following:
         return None if key in self.gone else self.uses.get(key) or self.state.uses.get(key)
 
     def _cpu_use(self, server: ServerKey) -> Use | None:
-        """Return the open use of a server without a GPU; `None` if there is none. The index is built once for all
+        """Return the open use of a server without a GPU, or `None`. The index is built once for all
         changes.
         """
         if self._cpu is None:
