@@ -82,8 +82,8 @@ DEFAULT_ROLE_SCOPES = {"user": ("self",), "server": ("users:activity!user", "acc
 
 SLOW_SPAWN_SECONDS = 1  # a start that takes longer shows the waiting page; one refused earlier shows its reason
 CONNECT_SECONDS = 2
-"""How long a starting JupyterHub 6 waits for the GPU service if the hub does not start the service itself. JupyterHub's
-default of 30 s would only delay the hub, because the service may be waiting for the hub."""
+"""Time that a starting JupyterHub 6 waits for the GPU service if the hub does not start the service itself.
+JupyterHub's default of 30 s would only delay the hub, because the service may be waiting for the hub."""
 
 COMMAND = ["-m", "hub_extensions.hub_service"]
 """Arguments of the Python interpreter that start the service."""

@@ -47,7 +47,7 @@ from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
 SCALES = ("instance", "card")
 NAMES = "|".join(FIELDS)
 LOOKBACK = "2m"
-"""How far back a query looks. This is longer than the age at which a sample counts as old, so that an old sample can be
+"""Time range of a query. This is longer than the age at which a sample counts as old, so that an old sample can be
 distinguished from a missing one.
 """
 SECONDS = 5.0
@@ -66,7 +66,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 
 @dataclass(frozen=True, slots=True)
 class DcgmReading:
-    """The result of a query: DCGM's measurements, or why there are none.
+    """The result of a query: DCGM's measurements, or why they are missing.
 
     Attributes:
         figures: the measurements, by UUID of the device or by lease id.

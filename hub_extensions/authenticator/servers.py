@@ -1,5 +1,4 @@
-"""What the end of a session means for the user's servers: find their tokens, have them check their users again, stop
-them.
+"""Apply the end of a session to the user's servers: find their tokens, have them check their users again, stop them.
 
 A server that is instructed to check asks the hub again about the tokens that it has seen, and closes the pages of users
 who are signed out. A server without our extension finds out by itself after ``token_cache_seconds``.

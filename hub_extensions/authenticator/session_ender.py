@@ -179,9 +179,7 @@ class SessionEnder:
         self.report_to_service()
 
     def forget_unknown(self) -> None:
-        """Forget users whom the hub has deleted, and of whom it was unknown whether the provider still has their
-        account.
-        """
+        """Forget users whom the hub has deleted, if it was unknown whether the provider still has their account."""
         known = {user_id for (user_id,) in self._app.db.query(orm.User.id)}
         gone = self._registry.unknown.keys() - known
         if gone:
@@ -193,15 +191,15 @@ class SessionEnder:
             self.report_to_service()
 
     def report_to_service(self) -> None:
-        """Report to the GPU service the users of whom it is unknown whether the provider still has their account. The
-        report is sent now and repeated every minute until the service has it.
+        """Report to the GPU service the users whose account may no longer exist at the provider. The report is sent
+        now and repeated every minute until the service has it.
         """
         self._untold = True
         self._later(self._report_to_service())
 
     def report_to_service_again(self) -> None:
-        """Repeat the report of users of whom it is unknown whether the provider still has their account, because the
-        GPU service may have restarted or been away.
+        """Repeat the report of users whose account may no longer exist at the provider, because the GPU service may
+        have restarted or been away.
         """
         self._later(self._report_to_service())
 

@@ -64,8 +64,8 @@ class HubSignOn:
     # ---------------------------------------------------------------- sessions of a browser
 
     def session_of(self, handler: Any) -> SignOnSession | None:
-        """Return the session of the browser that sends this request; `None` if it has none, or if its session has
-        ended.
+        """Return the session of the browser that sends this request; `None` if the browser is not signed in, or if
+        its session has ended.
         """
         return self.registry.living(handler.get_cookie(COOKIE))
 

@@ -1,4 +1,4 @@
-"""What an authenticated caller of the GPU service's API may do.
+"""The rights of an authenticated caller of the GPU service's API.
 
 A program's rights are the scopes of its token; a person with a login has the rights of the account.
 

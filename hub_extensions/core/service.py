@@ -11,7 +11,7 @@ from hub_extensions.core.tokens import SHORTEST_TOKEN
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """Where the GPU service listens and keeps its state."""
+    """The address of the GPU service and the directory of its state."""
 
     section: ClassVar[str] = "GpuService"
 

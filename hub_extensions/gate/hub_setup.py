@@ -314,8 +314,8 @@ def _write(settings: GateSettings, folder: Path) -> None:
 
 
 def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: list[str]) -> None:
-    """Add the services of the gate and of the apps to the hub. The gate's has no ``url``, because then the hub's own
-    proxy would serve the gate on the hub's host.
+    """Add the services of the gate and of the apps to the hub. The service of the gate is added without a
+    ``url``, because the hub's own proxy would otherwise serve the gate on the hub's host.
     """
     gate: dict[str, Any] = {
         "name": SERVICE,

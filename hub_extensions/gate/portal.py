@@ -33,7 +33,7 @@ SIGN_OUT = "/_gate/sign-out"
 
 @dataclass(frozen=True)
 class PortalParts:
-    """What the front page needs.
+    """The objects that the front page needs.
 
     Attributes:
         health: the health of the apps.

@@ -148,8 +148,8 @@ class RelaySocket(WebSocketHandler):
         self.close(code if code not in (None, 1005, 1006, 1015) else None, self._app_side.close_reason)
 
     async def _until_over(self) -> None:
-        """Close the WebSocket when its session ends, or when a recent answer of the hub shows that the user has no
-        access any more.
+        """Close the WebSocket when its session ends, or when a recent answer of the hub shows that the user has
+        lost access.
         """
         session, rest = self.gate.session_now(self._asked), 0.0
         while True:

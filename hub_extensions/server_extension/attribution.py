@@ -32,7 +32,7 @@ class Program:
 
     Attributes:
         name: the base name of its program.
-        session: path of the notebook from which it was started (``JPY_SESSION_NAME``); `None` if it has none.
+        session: path of the notebook from which it was started (``JPY_SESSION_NAME``); `None` if that is not set.
         holds: it has opened the GPU's memory; `None` if that was not checked or may not be read.
     """
 
@@ -89,7 +89,7 @@ class DeviceFacts:
 
 
 def held(facts: DeviceFacts) -> HeldMemory:
-    """Return which of this server's programs hold memory of this device, from the first source that can tell."""
+    """Return which of this server's programs hold memory of this device, from the first source that knows it."""
     listed, used = facts.sample.pids, facts.sample.memory_used_bytes
     if listed or (listed is not None and (used is None or facts.sees_all)):
         return _as_listed(facts, listed)

@@ -1,4 +1,4 @@
-"""What a server does once its stop has begun: interrupt its cells, let its pages save, run the user's own hook.
+"""The work of a server once its stop has begun: interrupt its cells, let its pages save, run the user's own hook.
 
 An interrupted cell can still save its state (``except KeyboardInterrupt``). Then the open pages save the notebooks with
 what the cell printed. Then the program ``gpu-before-stop`` in the user's Jupyter configuration folder, the hook, runs

@@ -60,7 +60,7 @@ class Listener(Protocol):
 
 @dataclass
 class _Last:
-    """What a listener has received last. Times are of the monotonic clock.
+    """Record of the messages that a listener has received last. Times are of the monotonic clock.
 
     Attributes:
         at: when the last message was sent.

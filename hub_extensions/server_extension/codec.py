@@ -156,5 +156,5 @@ def _time(data: Any, path: str) -> datetime:
         return at.astimezone(timezone.utc)
     except CodecError:
         raise
-    except (ValueError, OverflowError) as error:  # the first and last representable days have no other zone
+    except (ValueError, OverflowError) as error:  # the first and last representable days cannot be converted
         raise CodecError(f"{path}: expected a time") from error

@@ -1,6 +1,6 @@
 """The class of the server extension: connects sampler, client of the GPU service, and routes with a Jupyter server.
 
-Its one setting is whether Prometheus can read the GPU. What a server may use and when it is stopped is set in the hub.
+Its one setting is whether Prometheus can read the GPU. The hub sets the limits of a server and the time of its stop.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Entitlement:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """How much memory of one device this server may use; the fields are as in ``messages.GpuReading``."""
+    """The amount of memory of one device that this server may use; the fields are as in ``messages.GpuReading``."""
 
     shared: bool
     limit_bytes: int | None = None
@@ -87,7 +87,7 @@ class FiguresWatch:
         """Return the last figures and whether they are fresh.
 
         Args:
-            figures: the figures of the service's last state; `None` if it has none, or only outdated ones.
+            figures: the figures of the service's last state; `None` if they are missing or outdated.
             now: wall-clock time.
             clock: the monotonic clock in seconds.
 

@@ -5,8 +5,8 @@ answers, so the next request of each page is checked again. It also checks the t
 closes those that the hub refuses. Kernels and terminals go on.
 
 Each WebSocket of any part of the server (kernels, terminals, the panel, collaboration, proxied apps) is put on a list
-when it opens, because Tornado has no such list and ``close_all_connections`` leaves WebSockets open. Searching all
-objects in memory instead would block a JupyterLab server for 60 ms.
+when it opens, because Tornado does not keep such a list and ``close_all_connections`` leaves WebSockets open. Searching
+all objects in memory instead would block a JupyterLab server for 60 ms.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Reader(Protocol):
-    """What the sampler reads the GPUs with: ``adapters.nvml.reader.Nvml`` or ``adapters.simulated.SimulatedGpus``."""
+    """The reader of the GPUs for the sampler: ``adapters.nvml.reader.Nvml`` or ``adapters.simulated.SimulatedGpus``."""
 
     def read(self, now: datetime) -> InventoryReading:
         """Read all devices once. Raises ``GpusUnavailable``."""
@@ -117,7 +117,7 @@ class Sampler:
 
     Args:
         open_reader: creates the reader; called in the thread, at the first use.
-        uuids: the leased devices. If there are none and `finds` is False, no thread is started.
+        uuids: the leased devices. If it is empty and `finds` is False, no thread is started.
         finds: no variable names the devices; all devices that the reader finds belong to this server.
         no_gpu: what the panel shows if this server has no GPU.
         environ: environment variables with HAMi's memory limits; `None` for those of this process.

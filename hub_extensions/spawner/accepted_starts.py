@@ -49,7 +49,7 @@ class AcceptedStart:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> AcceptedStart | None:
-        """Return the record in a spawner's state, or None if the state has no readable record."""
+        """Return the record in a spawner's state, or None if the state does not contain a readable record."""
         try:
             kept = (state or {})[KEY]
             at = datetime.fromisoformat(kept["at"])

@@ -54,10 +54,12 @@ CONFIRM_SECONDS = 3.0
 RETRY_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
 """Pauses before each try to send a report to the service. The last failure is harmless: the service also polls."""
 CLAIM_SECONDS = 5.0
-"""How long a start waits for the service to confirm the lease of the new process. A later refusal stops the server."""
+"""Time for which a start waits until the service confirms the lease of the new process. A later refusal stops the
+server.
+"""
 LAST_REPORT_SECONDS = 1.0
-"""How long a hub that is shutting down waits until the service has accepted the report of a stop."""
-POLL_SECONDS = 2.0  # how long the end of a stop waits for the spawner's poll
+"""Time for which a hub that is shutting down waits until the service has accepted the report of a stop."""
+POLL_SECONDS = 2.0  # time for which the end of a stop waits for the spawner's poll
 CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
 
 T = TypeVar("T")

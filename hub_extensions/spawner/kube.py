@@ -106,7 +106,7 @@ class GpuKubeSpawner(PodSpawner):
 
     @property
     def gpu_other_keys(self) -> Collection[str] | None:
-        """None: accept every key for now, because options of a profile may have any name and are checked later."""
+        """Return None (every key is accepted), because options of a profile may have any name and are checked later."""
         return None
 
     async def _gpu_check_others(self, options: UserOptions) -> None:
@@ -342,7 +342,7 @@ class GpuKubeSpawner(PodSpawner):
 
     def _gpu_end_state(self) -> PodState:
         events = events_of(self.event_reflector, self._gpu_pod_uid, fresh=True)
-        # the pod's labels show in whose line it waited; a restarted hub has no other source
+        # the pod's labels show in whose line it waited; a restarted hub cannot find it elsewhere
         labels = ((self._gpu_last_pod or {}).get("metadata") or {}).get("labels") or {}
         queues = (("Kueue", KUEUE_QUEUE_LABEL), ("KAI", KAI_QUEUE_LABEL))
         queue = next((name for name, label in queues if label in labels), "")

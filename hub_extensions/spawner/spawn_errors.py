@@ -229,7 +229,7 @@ def spawn_reasons(spawn: asyncio.Future[Any] | None) -> Sequence[Reason]:
     """Return the reasons why a spawn failed; empty if it did not fail or its error has no reasons.
 
     Args:
-        spawn: the hub's future of the spawner's last start; None if there was none in this hub process.
+        spawn: the hub's future of the spawner's last start; None if this hub process has not started it.
     """
     if spawn is None or not spawn.done() or spawn.cancelled():
         return ()

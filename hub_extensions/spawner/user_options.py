@@ -44,7 +44,7 @@ class UserOptionsMixin(LoggingConfigurable):
         return render_form if self.gpu_service_url else self.gpu_form_without_offers()
 
     def gpu_form_without_offers(self) -> Any:
-        """Return the `options_form` for a hub without a GPU service: the real spawner's own, or "" if it has none."""
+        """Return the `options_form` for a hub without a GPU service: the real spawner's own, or "" if it is not set."""
         return ""
 
     @default("options_from_form")

@@ -157,7 +157,7 @@ async def _history(options: ReplayOptions, span: timedelta) -> tuple[PodHistory,
 
 
 def uses_of_pods(parts: Iterable[PodHistory]) -> Iterator[MeasuredUse]:
-    """Convert each pod that Prometheus knows to a GPU use. The user is "": only the hub knows whose pod it was."""
+    """Convert each pod that Prometheus knows to a GPU use. The user is "", because only the hub knows it."""
     for pod in past_pods(parts):
         offer, minutes = _offer(pod.profile), sorted(pod.used)
         yield MeasuredUse(

@@ -29,7 +29,8 @@ class OffersUnavailable(Exception):
 
 
 def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
-    """Return what this machine, or a simulated one, can offer. How many are free or waited for is not known here.
+    """Return the offers of this machine, or of a simulated one. The numbers of free devices and waiting users are not
+    known here.
 
     Args:
         layout: name or file of the simulated GPUs; None for this machine's own.

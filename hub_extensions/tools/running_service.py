@@ -21,7 +21,7 @@ class ServiceSilent(Exception):
 
 @dataclass(frozen=True)
 class AskedService:
-    """How to ask a running service.
+    """The address and the credentials for requests to a running service.
 
     Attributes:
         address: the complete URL.

@@ -67,7 +67,7 @@ export interface Holder {
   idle_since: string | null;
 }
 
-/** How often the user may still press *keep*, which postpones the stop of the server. */
+/** The number of times that the user may still press *keep*, which postpones the stop of the server. */
 export interface Keep {
   minutes: number;
   left: number;
@@ -162,7 +162,7 @@ export interface Series {
   memory_bytes: (number | null)[];
 }
 
-/** What the service reports to a server's own extension. */
+/** The state of a server, as the service reports it to the server's own extension. */
 export interface ServerState {
   user: string;
   server: string;

@@ -37,7 +37,7 @@ class RawAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """Where a request is sent.
+    """The destination of a request.
 
     Attributes:
         address, port: the address to connect to.

@@ -30,8 +30,8 @@ def catalogue_of(handler: object) -> Catalogue:
 
 @functools.cache
 def catalogues() -> dict[str, Catalogue]:
-    """Return the catalogue of every language by its language tag (``fi-FI``). English has none, because the source
-    texts are English.
+    """Return the catalogue of every language by its language tag (``fi-FI``). There is no catalogue for
+    English, because the source texts are English.
     """
     folder = files("hub_extensions") / "locale"
     found = (_read(each.name) for each in folder.iterdir() if each.is_dir() and not each.name.startswith("_"))

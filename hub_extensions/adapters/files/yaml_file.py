@@ -133,8 +133,8 @@ def _plain(node: yaml.Node, place: YamlPath, lines: dict[YamlPath, int]) -> Any:
 
 
 def find_line(place: YamlPath, lines: Lines) -> int:
-    """Return the line of a value, or of the nearest enclosing value that is in the file, for an error message. 0 if
-    there is none.
+    """Return the line of a value, or of the nearest enclosing value that is in the file, for an error message. Return 0
+    if the file contains neither.
 
     Args:
         place: the keys and indexes that lead to the value.

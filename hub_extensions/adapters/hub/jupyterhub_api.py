@@ -111,8 +111,8 @@ class HubServer:
         user_options: as the hub keeps them; empty without any.
         admin: whether its user is an administrator.
         groups: the groups of its user.
-        pid: process id, from the spawner's state; `None` if the state has none, or if our token lacks the scope
-            ``admin:server_state``.
+        pid: process id, from the spawner's state; `None` if the state does not contain it, or if our token
+            lacks the scope ``admin:server_state``.
         pod: name of the pod, from the spawner's state; "" without a pod or without that scope.
     """
 

@@ -11,7 +11,7 @@ from math import inf
 _CALLERS = 16_384
 _CALLER_SECONDS = 15.0
 _SERVER_SECONDS = 300.0
-"""How long the owner of a server's own token is cached for requests about that server only, because each of 5,000
+"""Time for which the owner of a server's own token is cached for requests about that server only, because each of 5,000
 servers sends one every few seconds. JupyterHub's own services cache every token for this long
 (``HubAuth.cache_max_age``).
 """

@@ -30,7 +30,7 @@ class Process:
 
     Attributes:
         started: clock ticks since boot; together with `pid` it identifies the process.
-        owner: the account's name, or the uid in digits if the account has no name.
+        owner: the account's name, or the uid in digits if the account is unnamed.
         command: the program's base name, without its arguments (they may contain secrets).
         lease: the id in its lease mark; `None` without a mark, or if the environment cannot be read.
         kernel: a Jupyter kernel, or a process started by one (``JPY_PARENT_PID`` is set).

@@ -1,5 +1,5 @@
-"""What a worker process requests from the kernel, so that it neither outlives its service nor makes the service run out
-of memory.
+"""Requests of a worker process to the kernel, so that the process neither outlives its service nor makes the service
+run out of memory.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def product_of(driver: Driver, handle: Any, otherwise: str = "NVIDIA GPU") -> st
 
 
 class NvmlUse(NamedTuple):
-    """How busy a GPU is.
+    """Utilization of a GPU.
 
     Attributes:
         percent: 0 to 100; `None` if the driver does not report it.
@@ -240,7 +240,7 @@ def _profile_name(driver: Driver, gpu: Gpu, mig: Mig, instance: Instance | None,
 
 def after_mig(name: object) -> str | None:
     """Return the MIG profile in a device's name: ``1g.5gb`` from ``NVIDIA A100-SXM4-40GB MIG 1g.5gb`` or from ``MIG
-    1g.5gb``; `None` if the name has none.
+    1g.5gb``; `None` if the name does not contain one.
     """
     text = name.decode(errors="replace") if isinstance(name, bytes) else str(name or "")
     match = re.search(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)\s*$", text)

@@ -53,8 +53,8 @@ class Driver:
     """Calls functions of pynvml by name. Every failure is a `NvmlFailure` with NVML's return code.
 
     Attributes:
-        refused: the first failure of `ask` since this was set to `None`; `None` if there was none. Failures of calls
-            that the card or driver does not support do not count. A caller can report with it why no value was
+        refused: the first failure of `ask` since this was set to `None`; `None` if no call has failed. Failures of
+            calls that the card or driver does not support do not count. A caller can report with it why no value was
             available.
     """
 

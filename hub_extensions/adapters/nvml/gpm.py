@@ -17,7 +17,7 @@ from hub_extensions.core.gpu.samples import Counters
 
 
 class Counted(NamedTuple):
-    """What the counters of one device show since the previous reading.
+    """The change of one device's counters since the previous reading.
 
     Attributes:
         there: whether the device has counters that we may read. If it is False, later readings will not have them
@@ -37,7 +37,7 @@ NOT_COUNTED = Counted(there=False)
 
 
 class InstanceUse:
-    """How busy GPU instances and whole GPUs are, from the difference of two samples of the counters.
+    """Utilization of GPU instances and whole GPUs, from the difference of two samples of the counters.
 
     Each device has two allocated samples that are used in turn. `clock` is a monotonic clock in seconds.
     """

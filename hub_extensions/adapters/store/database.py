@@ -54,7 +54,7 @@ def parse_url(url: str) -> URL:
     """Parse `url` for SQLAlchemy, with our drivers.
 
     Raises:
-        StoreUnavailable: it is malformed, or the database is not supported. The message has no password.
+        StoreUnavailable: it is malformed, or the database is not supported. The message does not contain the password.
     """
     try:
         parsed = sa.make_url(url)

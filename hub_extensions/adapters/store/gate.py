@@ -67,7 +67,7 @@ class StoredSession:
         hub_session: id of the hub's session from which it was created.
         sealed: the hub's token, encrypted.
         rounds: when a silent sign-in (one without a question to the user) last renewed the user's rights for each app,
-            as JSON; "" if there was none.
+            as JSON; "" before the first one.
     """
 
     id: str
@@ -227,7 +227,7 @@ class GateStore:
         Args:
             made: time of creation, which is the name of the key.
             sealed: the encrypted key.
-            after: name of the newest key that the caller has read; "" if there was none. If the newest stored key has
+            after: name of the newest key that the caller has read; "" if it has read none. If the newest stored key has
                 another name, nothing is written.
             kept: names of earlier keys that are kept; all others are removed.
         """

@@ -32,7 +32,7 @@ _LEAD = 0x6A68677075000003
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What one of several gates has changed in the shared database.
+    """Changes that one of several gates has made in the shared database.
 
     Attributes:
         user: the user who was signed out; "" if nobody was.

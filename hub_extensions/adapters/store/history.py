@@ -104,7 +104,7 @@ def notices(connection: Connection, user: str | None, since: datetime) -> tuple[
 
 
 def users(connection: Connection) -> tuple[str, ...]:
-    """Return all users to whom there are notices."""
+    """Return all users who have notices."""
     return tuple(connection.scalars(sa.select(NOTICES.c.user).distinct()))
 
 

@@ -18,7 +18,7 @@ from hub_extensions.core.usage import Minute, Use, UseEnd
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the service reads from the store when it starts.
+    """The records that the service reads from the store when it starts.
 
     Attributes:
         tickets: waiting and admitted tickets (users' places in the line), in the order in which they joined.

@@ -1,6 +1,4 @@
-"""What all tables share: their metadata, the column types, and the replacement of a row with the same key
-(`upsert`).
-"""
+"""The common parts of all tables: metadata, column types, and the replacement of a row with the same key (`upsert`)."""
 
 from __future__ import annotations
 

@@ -203,9 +203,7 @@ class SignOnStore:
         self._connection.execute(sa.delete(STOPS).where(same))
 
     def unknown_accounts(self) -> dict[int, datetime]:
-        """Return the ids of users of whom it is unknown whether the provider still has their account, and since
-        when.
-        """
+        """Return the ids of users whose account may no longer exist at the provider, and since when that is unknown."""
         rows = self._connection.execute(sa.select(UNKNOWN)).mappings()
         return {row["user_id"]: row["since"] for row in rows}
 
@@ -257,7 +255,7 @@ def forget(url: str) -> tuple[str, ...]:
     the same for all browsers of a user.
 
     Raises:
-        ValueError: the database cannot be reached; the text has no password.
+        ValueError: the database cannot be reached; the text does not contain the password.
     """
     try:
         engine = sa.create_engine(url)

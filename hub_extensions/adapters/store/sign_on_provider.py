@@ -137,7 +137,7 @@ class ProviderStore:
         self._change(identity, account_seen=now)
 
     def pinned_names(self) -> set[str]:
-        """Return the names of the hub users for whom it is recorded which provider account they belong to."""
+        """Return the names of the hub users whose provider account is recorded."""
         return set(self._connection.execute(sa.select(IDENTITIES.c.user)).scalars())
 
     def _of_person(self, identity: Identity, column: Any) -> Any:
@@ -277,7 +277,7 @@ def _rename(connection: Connection, identity: Identity, user: str) -> None:
 class PinTable:
     """The pins (the records of which provider account each hub user belongs to), for an administrator's command.
 
-    Every method may raise ValueError, whose text has no password.
+    Every method may raise ValueError, whose text does not contain the password.
 
     Args:
         url: address of the hub's database.

@@ -440,7 +440,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
         Args:
             tokens: the tokens that the provider has issued.
-            nonce: the nonce of the sign-in; `None` when tokens are renewed, because there is none then.
+            nonce: the nonce of the sign-in; `None` when tokens are renewed without a sign-in.
             sub: the provider's id of the account to which the tokens have to belong; "" at a sign-in, where it is not
                 known yet.
 
@@ -683,8 +683,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             )
 
     def _warn_of_admins_without_pin(self) -> None:
-        """Warn once in the log about admins for whom it is not recorded yet which provider account they belong to. The
-        first person who signs in with such a name becomes that admin.
+        """Warn once in the log about admins whose provider account is not recorded yet. The first person who signs in
+        with such a name becomes that admin.
         """
         waiting = sorted(set(self.admin_users) - self.links.store.pinned_names())
         if waiting and self.adopt_existing_users == Adoption.FIRST.value:

@@ -145,7 +145,7 @@ class ProviderLinks:
 
 
 def hub_user_of(app: Any, user_id: int) -> Any:
-    """Return the hub's user with this id; `None` if the hub has none."""
+    """Return the hub's user with this id; `None` if the hub does not know it."""
     from jupyterhub import orm
 
     found = app.db.query(orm.User).filter_by(id=user_id).first()

@@ -225,7 +225,7 @@ class Volumes:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """What the hub may read of the cluster, at one moment.
+    """The objects of the cluster that the hub may read, at one moment.
 
     Attributes:
         nodes, pods: None if the hub is not allowed to read them (403).

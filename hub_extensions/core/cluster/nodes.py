@@ -95,7 +95,7 @@ _FOUR_SLICES = re.compile(r"\bA30\b|RTX-PRO-6000", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class NodeCount:
-    """How many devices of one pool a node has, for administrators.
+    """The number of devices of one pool on a node, for administrators.
 
     Attributes:
         because: why these devices are not given to servers; None if they are.
@@ -473,7 +473,7 @@ def _possible_whole_cards(node: NodeFacts) -> int | None:
     cut = max([ceil(_slices(pieces) / per_card), *(ceil(n / max(1, per_card // p.slices)) for p, n in pieces)])
     renamed = renamed_resources([node]).values()
     places = max(_number(node.labels.get("nvidia.com/gpu.replicas")) or 1, 1)
-    whole = node.allocatable.get(GPU_RESOURCE, 0)  # if it is 0, it is no outdated count beside the shared resource
+    whole = node.allocatable.get(GPU_RESOURCE, 0)  # if it is 0, it is not an outdated count beside the shared resource
     shared = ceil(node.allocatable.get(GPU_RESOURCE + SHARED, 0) / places) if whole else 0
     return max(0, cards - cut - sum(renamed) - shared) if pieces or renamed or shared else None
 

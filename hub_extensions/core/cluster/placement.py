@@ -57,7 +57,7 @@ class PodDemands:
 
 
 def can_use_node(demands: PodDemands, volumes: Iterable[VolumeFacts], node: NodeFacts) -> bool:
-    """Whether the scheduler's filters accept the node for the pod, regardless of what is free there."""
+    """Whether the scheduler's filters accept the node for the pod, regardless of its free resources."""
     return (
         all(node.labels.get(key) == value for key, value in demands.selector)
         and matches_any_term(demands.terms, node)

@@ -220,7 +220,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Joined:
-    """Which series measures which GPU. The keys are lease ids on a cluster, and UUIDs of devices on one machine.
+    """The series that measure each GPU. The keys are lease ids on a cluster, and UUIDs of devices on one machine.
 
     Attributes:
         uses: the measurements.

@@ -51,7 +51,7 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What the extension in a user's server reports about the server. A user can forge it, but only for that server.
+    """The report of the extension in a user's server about that server. A user can forge it, but only for that server.
 
     Attributes:
         opened: since its start, a panel was connected, its API got an authenticated request, or it had a kernel.

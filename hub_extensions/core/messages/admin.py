@@ -113,7 +113,7 @@ class FailedStop:
 
 @dataclass(frozen=True, slots=True)
 class CulledServer:
-    """What culling would do with a running server, for administrators.
+    """The decision of culling about a running server, for administrators.
 
     Attributes:
         action: ``keep``, ``warn`` or ``stop``.
@@ -152,7 +152,7 @@ class CullingView:
 
 @dataclass(frozen=True, slots=True)
 class NodePart:
-    """How many devices of a pool one node has.
+    """The number of devices of a pool on one node.
 
     Attributes:
         total, free: number of devices, and of free ones.
@@ -242,13 +242,13 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class OfferEvidence:
-    """What measures the use of an offer's GPUs, for administrators.
+    """The source of the measurements of an offer's GPUs, for administrators.
 
     Attributes:
         source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (the server's own extension) or ``none``.
         leases: the number of servers with this offer.
         measured: the number of those servers whose GPU use is known.
-        age_seconds: the age of the oldest figure; `None` if there are none.
+        age_seconds: the age of the oldest figure; `None` without figures.
         since: when this state began (UTC).
         reason: a code for the state.
         text: the state as a sentence, and what to do if use is not known.
@@ -304,7 +304,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class ForecastRecord:
-    """How well the wait forecasts of one line came true. `None` means not known.
+    """The accuracy of the wait forecasts of one line. `None` means not known.
 
     The last 50 busy periods are judged, and each counts once, however many users waited in it. A busy period lasts from
     the first waiting user to an empty line. P10 and P90 are the ends of the forecast range: 10 % and 90 % of the waits

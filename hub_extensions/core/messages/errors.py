@@ -13,7 +13,7 @@ class Problem:
     """An error as JSON: what is wrong and what would be right.
 
     Attributes:
-        field: the field that is wrong; "" if no single field is.
+        field: the field that is wrong; "" if the error is not about a single field.
         reason, params: the error as a stable code with parameters; "" and empty if it has no code.
     """
 

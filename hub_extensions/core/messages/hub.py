@@ -46,7 +46,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """What the spawner of an admitted server needs, as its turn in line has come.
+    """The lease of an admitted server, for its spawner.
 
     Attributes:
         lease: the lease's id; "" for CPU only.
@@ -115,7 +115,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How one try to start a server ended, as the spawner reports it.
+    """The outcome of one attempt to start a server, as the spawner reports it.
 
     Attributes:
         attempt: number of the try, from `TicketStatus`.

@@ -155,7 +155,7 @@ def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 def likely_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
     """Return the likely range, such as ``likely 25 min to 1 h 10 min (rough)``; "" if it is not known.
 
-    A wide range already says "roughly", so "(rough)" is not added to it.
+    A wide range already contains "roughly", so "(rough)" is not added to it.
     """
     if wait.p10_seconds is None or wait.p90_seconds is None:
         return ""
@@ -208,7 +208,7 @@ def when_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
     """Return how many users would get this offer before the reader.
 
-    They are those ahead of the reader's own place in line or, if the reader has none, all who wait for the offer.
+    They are those ahead of the reader's own place in line or, if the reader is not in line, all who wait for the offer.
     """
     places = [ticket.position for ticket in own if offer.id in ticket.offers and ticket.position > 0]
     return min(places) - 1 if places else offer.waiting

@@ -13,7 +13,7 @@ from hub_extensions.core.text.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a server's extension reports about its own server.
+    """The report of a server's extension about its own server.
 
     Attributes:
         used_percent: the highest use of its devices that it measured since the previous report; `None` if it
@@ -129,7 +129,7 @@ class Countdown:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How often the user may still press *keep*, which postpones the stop of the server.
+    """The number of times that the user may still press *keep*, which postpones the stop of the server.
 
     Attributes:
         minutes: the minutes that each *keep* adds.
@@ -145,7 +145,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the service reports to a server's own extension.
+    """The state of a server, as the service reports it to the server's own extension.
 
     Attributes:
         offer, title, share: the server's offer, its title, and the part of one device (0 for CPU only).

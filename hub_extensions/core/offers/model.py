@@ -32,7 +32,7 @@ class OfferKind(str, Enum):
 
 
 class Separation(Enum):
-    """How an offer is kept apart from other servers: by hardware, softly (it can be circumvented), or not at all."""
+    """The separation of an offer from other servers: by hardware, softly (it can be circumvented), or not at all."""
 
     HARDWARE = "hardware"
     SOFT = "soft"
@@ -51,7 +51,7 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How an offer's memory, faults and computing are kept apart from other servers, and who can use its device.
+    """The separation of an offer's memory, faults and computing from other servers, and who can use its device.
 
     The values follow the table of GPU sharing mechanisms in NVIDIA's MIG user guide.
     """

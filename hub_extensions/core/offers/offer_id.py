@@ -27,7 +27,7 @@ _ONE_OF_SEVERAL = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 class OfferIdError(ValueError):
-    """A text is not an offer's id. The message says what would be right; `reason` is the same as a code."""
+    """A text is not an offer's id. The message describes the correct form; `reason` is the same as a code."""
 
     def __init__(self, code: str, text: str, right: str = "") -> None:
         self.reason = explain(code, text=repr(text[:60]), **({"right": right} if right else {}))

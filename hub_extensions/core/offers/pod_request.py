@@ -1,6 +1,6 @@
-"""What an offer adds to the pod of a server so that the cluster gives it the right GPU, and checks of that.
+"""The additions of an offer to the pod of a server, so that the cluster gives it the right GPU, and checks of them.
 
-It depends on the mechanism with which the cluster assigns GPUs, such as MIG, time-slicing or DRA.
+They depend on the mechanism with which the cluster assigns GPUs, such as MIG, time-slicing or DRA.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ driver 570 uses only one MIG device in a process."""
 
 @dataclass(frozen=True, slots=True)
 class PodAsk:
-    """What an offer adds to the pod of a server.
+    """The additions of an offer to the pod of a server.
 
     Attributes:
         limits: extended resources of the server's container, resource name -> quantity as text.

@@ -108,7 +108,7 @@ class Card:
         uuid: UUID of the card; "" on a cluster.
         node: name of the node; "" on one machine.
         product: the card's name as its driver gives it; "" if unknown.
-        cordon: the administrator's order that nothing new starts here; `None` if there is no such order.
+        cordon: the administrator's order that nothing new starts here; `None` without such an order.
         barred: on a cluster, why the node's devices are not offered; `None` if they are, and on one machine.
         cordoned: whether the node is cordoned, by this product or by others.
     """
@@ -222,7 +222,7 @@ def _width(device: Device) -> int:
 
 
 def _pieces(state: DeviceState, holders: Sequence[PieceHolder], cordon: Cordon | None) -> list[Piece]:
-    """Return the pieces of a device: one for each of its leases, and one for what is left."""
+    """Return the pieces of a device: one for each of its leases, and one for the free rest."""
     device, width = state.device, _width(state.device)
     name, uuid = device.profile or "", device.uuid
     pieces = [

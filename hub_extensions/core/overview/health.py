@@ -17,7 +17,7 @@ GPUS_READ = timedelta(seconds=60)  # older figures of the GPUs are a finding
 
 @dataclass(frozen=True, slots=True)
 class HealthVerdict:
-    """What is wrong with the service, for the administrators' page.
+    """The problems of the service, for the administrators' page.
 
     Attributes:
         findings: what is wrong, the worst first; empty if all is well.

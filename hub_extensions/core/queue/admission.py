@@ -1,7 +1,7 @@
 """Admission: which tickets (places in line) may start now, which wait and why, and which are refused.
 
-Tickets, leases, devices and rights go in, and a verdict for each ticket comes out. The rules of who is next are in
-``discipline.py``.
+Tickets, leases, devices and rights go in, and a verdict for each ticket comes out. The rules for the order of the
+tickets are in ``discipline.py``.
 """
 
 from __future__ import annotations

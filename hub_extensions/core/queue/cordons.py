@@ -42,7 +42,7 @@ def card_of(device: Device) -> str:
 
 
 def cordon_of(cordons: Mapping[str, Cordon], card: str) -> Cordon | None:
-    """Return the order to drain a card, the card's own before one for the machine; None if there is none.
+    """Return the order to drain a card, the card's own before one for the machine; None without an order.
 
     Args:
         cordons: place -> order.

@@ -19,7 +19,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.node_sets import NodeWish
 
 Shares = tuple[tuple[str, int], ...]
-"""What an admission takes: (device, thousandths) of each device; empty for CPU only.
+"""The shares that an admission takes: (device, thousandths) of each device; empty for CPU only.
 
 On a cluster, whose scheduler picks the device, the id of the pool stands in its place.
 """
@@ -139,7 +139,7 @@ def next_grant(
     fit: Callable[[Candidate, QueuedOffer], Shares | None],
     reserves: Callable[[str], Set[str]],
 ) -> Grant | None:
-    """Return the first candidate for which one of its offers is free, with the first such offer; None if there is none.
+    """Return the first candidate that has a free offer, with the first such offer; None if no candidate has one.
 
     An offer counts only if the ticket's place for it is before the place of the next ticket in that line. A ticket that
     asked later for a second offer of the same pool has a later place for that offer.

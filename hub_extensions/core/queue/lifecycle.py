@@ -161,7 +161,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class LeaseReading:
-    """What the last look at the machine or the cluster shows about one lease.
+    """The state of one lease, as last seen on the machine or the cluster.
 
     Attributes:
         ticket_lives: a lease that is starting still has its ticket.
@@ -206,8 +206,8 @@ def ask(ticket: Ticket | None, lease: Lease | None, wanted: Ticket) -> Step:
     """Create a ticket for a start, or update the ticket that the server already has.
 
     Args:
-        ticket: the server's ticket that has not ended; None if there is none.
-        lease: the lease of that ticket, or one that an earlier run of the server left behind; None if there is none.
+        ticket: the server's ticket that has not ended; None if every ticket has ended.
+        lease: the lease of that ticket, or one that an earlier run of the server left behind; None if neither exists.
         wanted: the ticket as the start requests it, with its offers, groups and options.
     """
     if ticket is None:

@@ -204,7 +204,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """How many devices of one offer there are and are free, and how long a user who joins now would wait.
+    """The number of devices of one offer, in all and free, and the wait of a user who joins now.
 
     Attributes:
         free: number of servers that could get the offer now, if nobody were in line. None if not known.
@@ -252,13 +252,13 @@ class QueueSnapshot:
         pools: counted devices of a cluster. None on one machine, and while they are not known.
         bound: ids of leases whose pods are placed on a node, so that `pools` counts their devices as taken.
         queue: name of the external queue (``Kueue``, ``KAI``) that decides who starts, so that this one admits every
-            ticket at once; "" if there is none.
+            ticket at once; "" without an external queue.
         held_up: offers whose last admitted server finds no device, because something outside this hub took it or its
             node does not answer.
         held_up_on: held-up offer -> nodes that are affected. An offer that is missing is held up on all nodes.
         held_back: admitted tickets that do not count towards the limit of simultaneous starts, because their pods are
             not placed yet.
-        node_sets: ticket -> nodes that its server may use. A ticket that is missing has no requirements on its node.
+        node_sets: ticket -> nodes that its server may use. A ticket that is missing may run on any node.
         node_of: lease -> node of its pod.
         closed: `Device.identity` of devices that nobody new gets, because an administrator drains them
             (``cordons.py``).

@@ -18,7 +18,7 @@ from hub_extensions.core.cluster.pools import NodeRoom
 
 @dataclass(frozen=True, slots=True)
 class NodeWish:
-    """What one server needs: a share (thousandths) of one device, on one of these nodes."""
+    """The needs of one server: a share (thousandths) of one device, on one of these nodes."""
 
     nodes: frozenset[str]
     share: int

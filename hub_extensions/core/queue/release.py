@@ -18,7 +18,7 @@ FIRST_PERSON = 1000
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Which processes of the machine the GPU service can see.
+    """The view that the GPU service has of the machine's processes.
 
     Attributes:
         account: the service's own uid.

@@ -34,7 +34,7 @@ class WaitForecast:
         at_most: the longest wait that enforced limits allow. None if there is no such limit.
         reason: why the wait is this long, or why it is not known. None if there is nothing to explain.
         soon: the probability to start within 15 min, 1 h and 4 h; empty if it is not known.
-        as_of: wall-clock time at which the quantiles were computed. None if there are none.
+        as_of: wall-clock time at which the quantiles were computed. None if they are not known.
         note: ``few-data`` if too few uses have ended to know the quantiles; ``rough`` if there were few busy times
             yet, or recent quantiles missed often.
     """
@@ -156,8 +156,8 @@ def forecast_queue(
         shares: the shares of a device that tickets in line may be given.
         places: number of places whose bound will be read.
         lifetime: maximum time for which a new holder keeps a device. None if there is no limit.
-        by_others_too: pods of others may take devices of the pool before the line does, so the reason says that the
-            bound does not include them.
+        by_others_too: pods of others may take devices of the pool before the line does, so the reason adds that
+            the bound does not include them.
     """
     if lifetime is None:
         return silent(explain("no-limit"))

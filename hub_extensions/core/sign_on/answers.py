@@ -17,7 +17,7 @@ from hub_extensions.core.sign_on.claims import quoted
 
 
 class About(Enum):
-    """Whom a refusal of the provider is about: the person, our OAuth client, or nobody in particular."""
+    """The subject of a refusal of the provider: the person, our OAuth client, or nobody in particular."""
 
     PERSON = "person"
     CLIENT = "client"

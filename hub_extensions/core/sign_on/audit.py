@@ -28,7 +28,7 @@ HEADER_ADVICE = "Take the piece of `jupyterhub-gpu gate config` into the proxy a
 
 
 class Outcome(str, Enum):
-    """What the answer to a probe proved."""
+    """The conclusion from the answer to a probe."""
 
     SAFE = "safe"
     OPEN = "open"
@@ -36,7 +36,7 @@ class Outcome(str, Enum):
 
 
 class Rule(Enum):
-    """Which answers to a probe are safe.
+    """The answers to a probe that are safe.
 
     REFUSED: the gate refuses the request.
     ODD: as REFUSED, or an answer that the request is malformed or that nothing is there.

@@ -1,4 +1,4 @@
-"""An event of the sign-on audit log, such as a sign-in or an ended session. It has no cookie, token or address."""
+"""An event of the sign-on audit log, such as a sign-in or an ended session. It contains no cookie, token or address."""
 
 from __future__ import annotations
 

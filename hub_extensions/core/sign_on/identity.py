@@ -1,4 +1,4 @@
-"""Which user of the hub, and which groups, a person gets who signed in at the identity provider.
+"""The user of the hub, and the groups, that a person gets who signed in at the identity provider.
 
 The provider's (iss, sub) identifies the person; the name does not. The first sign-in makes a pin, the permanent
 assignment of a user of the hub to an (iss, sub):
@@ -66,7 +66,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The user of the hub to whom a person is pinned.
+    """The user of the hub that a person is pinned to.
 
     Attributes:
         user: name of the user.
@@ -132,7 +132,7 @@ def name_of(claims: Claims, path: str) -> str | SignOnRefusal:
 
 
 class MissingGroups(str, Enum):
-    """What it means if the groups claim is missing: the person has no groups, or the groups are unknown."""
+    """The meaning of a missing groups claim: the person does not belong to a group, or the groups are unknown."""
 
     NONE = "none"
     UNKNOWN = "unknown"
@@ -153,7 +153,7 @@ class ClaimedGroups:
     Attributes:
         names: as the hub calls them; `None` if the claims contain none.
         problem: why they contain none; `None` if they do.
-        shape: the wrong type or form of the claim, for the log; "" if `problem` says enough.
+        shape: the wrong type or form of the claim, for the log; "" if `problem` suffices.
     """
 
     names: frozenset[str] | None
@@ -266,9 +266,9 @@ class JudgedGroups:
 
     Attributes:
         groups: names of the hub's groups.
-        is_known: the provider reported the groups, or its missing claim means that there are none. Only known groups
+        is_known: the provider reported the groups, or its missing claim means an empty list. Only known groups
             give admin rights.
-        has_ended: the groups were unknown for too long, so the person has none any more.
+        has_ended: the groups were unknown for too long, so the person has lost them.
     """
 
     groups: frozenset[str]

@@ -58,7 +58,7 @@ EXPECTED = frozenset({EndCause.SIGN_OUT.value, EndCause.BY_OWNER.value, EndCause
 
 
 class RecheckOutcome(str, Enum):
-    """What a check at the provider means for the session: it stays, it ends, or the person may not sign in any more."""
+    """The effect of a check at the provider: the session stays, it ends, or the person may not sign in any more."""
 
     STAYS = "stays"
     ENDS = "ends"

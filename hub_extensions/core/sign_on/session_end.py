@@ -1,7 +1,7 @@
 """The end of sign-on sessions: which tokens, cookies and servers end too (`EndPlan`), and what was done (`EndReport`).
 
-A session is one browser that is signed in. What ends with it depends on the cause, and on whether the user also lost
-the right to sign in.
+A session is one browser that is signed in. The tokens, cookies and servers that end with it depend on the
+cause, and on whether the user also lost the right to sign in.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class StopOrder:
 
 @dataclass(frozen=True, slots=True)
 class EndPlan:
-    """What ends with some sessions of one person.
+    """The tokens, cookies and servers that end with some sessions of one person.
 
     Attributes:
         sessions: the sessions that end.
         is_last: it was the person's last session, so the hub's own cookie ends too.
-        tokens: the setting that says which tokens end.
+        tokens: the setting that selects the tokens to end.
         stops: servers to stop.
         kept: servers that keep running.
     """
@@ -56,7 +56,7 @@ class EndPlan:
 
 @dataclass(frozen=True, slots=True)
 class EndReport:
-    """What was done when sessions of one person ended.
+    """The effects of the end of sessions of one person.
 
     Attributes:
         sessions: public ids of the sessions.

@@ -1,4 +1,4 @@
-"""Reasons for what a cluster does to a server, and for a pod that does not start, as code -> English text.
+"""Reasons for actions of a cluster on a server, and for a pod that does not start, as code -> English text.
 
 The cluster's own words are a parameter and are not translated.
 """

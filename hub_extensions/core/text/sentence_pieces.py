@@ -43,7 +43,7 @@ def in_pieces(reasons: Iterable[Reason], t: Catalogue = ENGLISH, between: str = 
 
 
 def plain_pieces(text: str, t: Catalogue = ENGLISH) -> Pieces:
-    """Return a text that has no code, from an older version or another program, as one piece; none if it is ""."""
+    """Return a text without a code, from an older version or another program, as one piece; none if it is ""."""
     known = t.known(text)
     return (SentencePiece(known or text, english=t is not ENGLISH and known is None),) if text else ()
 

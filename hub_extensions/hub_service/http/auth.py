@@ -79,7 +79,7 @@ class SignAgain(Exception):
 
 
 class VerifyingOAuth(HubOAuth):  # type: ignore[misc]
-    """JupyterHub's own client for logins, with a check of who listens at the hub's address.
+    """JupyterHub's own client for logins, with a check of the process that listens at the hub's address.
 
     The client sends the service's token and users' cookies there, so no other account's program may listen.
 
@@ -266,7 +266,7 @@ class ShortMemory(Generic[T]):
         self._known.pop(key, None)
 
     async def get(self, key: str, ask: Callable[[], Awaitable[T]], *, again: bool = False) -> T:
-        """Return the cached answer; if there is none, ask for a new one. Failures are raised and not cached.
+        """Return the cached answer, or ask for a new one. Failures are raised and not cached.
 
         Args:
             key: the key of the answer in the cache.

@@ -29,8 +29,8 @@ later.
 """
 FIRST_BYTES = 16 * 1024  # the limit for a request's headers, since a proof may follow other headers
 REQUEST = re.compile(rb"(\S+) (\S+) HTTP/1\.[01]\r\n(?:[^\r\n]*\r\n)*?authorization:([^\r\n]*)\r?\n", re.IGNORECASE)
-"""Finds method, target and Authorization in the first bytes of a request. The pattern has no ambiguous repetitions,
-which take long to match, because it is applied to any input during a flood."""
+"""Finds method, target and Authorization in the first bytes of a request. The pattern is applied to any
+input during a flood, so it avoids ambiguous repetitions, which take long to match."""
 
 WaitingConnection = tuple[socket.socket, Any]
 

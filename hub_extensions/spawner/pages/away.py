@@ -22,7 +22,7 @@ PROGRAMS = ("api/", "hub/", "health", "metrics")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AwayAnswer:
-    """What the template shows: a page in these `languages` for a person, or the `problem` for a program (or None)."""
+    """Content of the template: a page in these `languages` for a person, or the `problem` for a program (or None)."""
 
     languages: tuple[Catalogue, ...] = ()
     problem: Mapping[str, Any] | None = None

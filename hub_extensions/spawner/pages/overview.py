@@ -38,7 +38,7 @@ class HomeEntry:
     Attributes:
         kind: ``waiting``, ``starting``, ``running``, ``ended``, ``failed``, or ``away`` if the service does not answer.
         pieces: the main sentence, such as "You are 2nd in line for …"; in parts, because some may be untranslated.
-        more: text after it, such as the expected wait or when the server stops; "" if there is none.
+        more: text after it, such as the expected wait or when the server stops; "" without such a text.
         at: when the event happened, in ISO form and as clock time; shown before the sentence. None if the sentence is
             about the present.
         keep: the server is about to be stopped, and the user can postpone the stop with the button *Keep*.
@@ -59,7 +59,7 @@ class HomeEntry:
 
 @dataclass(frozen=True, slots=True)
 class FailedView:
-    """What the page of a server that does not run shows about its failed start.
+    """The failed start of a server, as the page of the server shows it.
 
     Attributes:
         pieces: what happened, why, and that the GPU was given back.
@@ -86,12 +86,12 @@ class FailedView:
 
 @dataclass(frozen=True, slots=True)
 class NotRunningView:
-    """What the hub's page of a stopped server, ``not_running.html``, shows.
+    """Values for the hub's page of a stopped server, ``not_running.html``.
 
     Attributes:
         place: whether the server has a place in line: KEPT, NONE, or UNKNOWN if the service does not answer.
         failed: the failed start; None if the last start did not fail.
-        ended: the last notice about the end of the server; None if there is none or if a start failed.
+        ended: the last notice about the end of the server; None if it is missing or if a start failed.
     """
 
     place: str
@@ -189,7 +189,7 @@ def hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
 
 
 def ended_view(overview: UserOverview | None, server: str, t: Catalogue = ENGLISH) -> HomeEntry | None:
-    """Return the last notice about the end of this server. None if the service has none or does not answer."""
+    """Return the last notice about the end of this server. None if it is missing or the service does not answer."""
     notices = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
     last = max(notices, key=lambda notice: notice.at, default=None)
     return None if last is None else _ended(last, t)
@@ -205,7 +205,7 @@ def home_entries(
     """Return the entries of the hub's home page, ordered by server name, with ended servers last.
 
     Args:
-        overview: None if the service does not answer, which the only entry then says.
+        overview: None if the service does not answer; then the only entry reports this.
         titles: the administrator's titles of the offers.
     """
     if overview is None:

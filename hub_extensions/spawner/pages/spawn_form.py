@@ -1,4 +1,4 @@
-"""The spawn form: a list of offers, with what each gives, whether it is free, how long the wait is, and why.
+"""The spawn form: a list of offers, with the resources and the state of each, and the expected wait with its reason.
 
 The form is rendered in the hub and works without its script, which only refreshes the figures. Everything is escaped.
 """
@@ -84,7 +84,7 @@ class OfferRow:
         note: how many devices are lost or used outside this hub; "" if none.
         private: who else uses the device, in words that a student knows.
         isolation: name and value of each kind of isolation, for the details.
-        suggestion: a better choice than waiting: the offer's id, its title and a sentence; None if there is none.
+        suggestion: a better choice than waiting: the offer's id, its title and a sentence; None if no choice is better.
         closed: what an administrator has closed: sentence, time in ISO form and as clock time ("" if it is not known),
             and the administrator's reason. None if nothing is closed.
     """

@@ -114,7 +114,8 @@ class Start:
         Args:
             progress: percent of the progress bar, which never goes back.
             gpu: values for the waiting page that do not depend on the language.
-            texts: returns the texts for a catalogue. English is stored beside the values, other languages in ``said``.
+            texts: returns the texts for a catalogue. English texts are stored beside the values, all others in
+                ``said``.
             html: the message as HTML; "" if it is the same as the message.
             key: identifies the event, so that it is not repeated; None to use the English message.
         """

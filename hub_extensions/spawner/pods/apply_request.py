@@ -53,7 +53,7 @@ START_ANNOTATION = "jupyterhub-gpu/start"
 """Annotation of every pod with the token of its launch. By the token a launch recognises its own pod, because an
 earlier pod may have the same name."""
 CPU_ASK = PodAsk(Mechanism.CPU, environment=dict.fromkeys(VISIBLE, "void"))
-"""What a CPU-only offer asks of a pod; also used if a CPU-only server starts without the service."""
+"""The additions of a CPU-only offer to a pod; also used if a CPU-only server starts without the service."""
 
 
 PodChange = Callable[[V1Pod], V1Pod]
@@ -183,7 +183,7 @@ def set_environment(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
 
 
 def add_affinity(pod: V1Pod, *, labels: Mapping[str, Collection[str]]) -> V1Pod:
-    """Require nodes that have each of these labels with one of its values, or without the label if there are none."""
+    """Require nodes that have each of these labels with one of its values, or lack the label if it has no values."""
     if not labels:
         return pod
     affinity = pod.spec.affinity = get_k8s_model(V1Affinity, pod.spec.affinity or {})
@@ -246,7 +246,7 @@ def set_scheduler(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
     if ask.scheduler:
         # a webhook such as HAMi's names its own scheduler only if the pod names none
         named = ask.scheduler != "default-scheduler"
-        pod.spec.scheduler_name = ask.scheduler if named else None  # type: ignore[assignment]  # None is no field
+        pod.spec.scheduler_name = ask.scheduler if named else None  # type: ignore[assignment]  # None omits the field
     if ask.runtime_class:
         pod.spec.runtime_class_name = ask.runtime_class
     return pod

@@ -30,7 +30,7 @@ POLL_SECONDS = 0.5  # time between looks at the pod
 GONE_SECONDS = 10.0
 """A pod that is missing for this long counts as gone. Before that, KubeSpawner may still create it in a second try."""
 MOST_DOUBTS = 3
-"""How often a launch retries after the answer "forbidden". An API server that has just started forbids everything."""
+"""Retries of a launch after the answer "forbidden". An API server that has just started forbids everything."""
 OVERDUE = timedelta(seconds=60)
 """If a pod still exists this long after its deletion time, its node is assumed not to answer."""
 CHECK_SECONDS = 10.0  # time between questions to the service whether a node does not answer, for a pod without a node
@@ -180,7 +180,7 @@ class Launch:
         """Return the state of a launch whose pod does not exist yet, perhaps because an earlier pod has its name.
 
         Args:
-            pod: the earlier pod, which is being deleted; None if there is none.
+            pod: the earlier pod, which is being deleted; None without such a pod.
 
         Raises:
             web.HTTPError: a refusal, because the earlier pod's node does not answer and so cannot end the pod.

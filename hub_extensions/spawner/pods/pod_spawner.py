@@ -24,7 +24,7 @@ from hub_extensions.spawner.pods.apply_request import START_ANNOTATION
 
 RESTART_SECONDS = 5.0  # minimum time between two attempts to restart the watch
 DELETE_SECONDS = 15.0
-"""How long a launch waits for the deletion of a failed pod. It never forces it; see ``GpuKubeSpawner.stop``."""
+"""Time that a launch waits until a failed pod is deleted. It never forces the deletion; see ``GpuKubeSpawner.stop``."""
 LEFT_OVER_SECONDS = (CONFIRM_SECONDS, 30.0)
 """Pauses before each of the checks whether a failed start has left a pod. The API server may create it late."""
 CLUSTER_ERRORS = (ApiException, ClientError, ConnectionError, asyncio.TimeoutError)

@@ -1,4 +1,4 @@
-"""How certain a comparison of two methods is: its ratio for resampled logs.
+"""The certainty of a comparison of two methods: its ratio for resampled logs.
 
 Whole busy episodes (from the first waiting session until the line is empty) are drawn with replacement, because the
 waits within one episode are not independent.
@@ -22,7 +22,7 @@ ErrorOf = Callable[[Interval, float], float]
 def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -> Ratios:
     """Return the ratio of our mean error to that of the method `other` in each resampled log.
 
-    Our error is the mean over the seeds. Empty if there are no forecasts of `other`.
+    Our error is the mean over the seeds. Empty without forecasts of `other`.
     """
     episodes: dict[int, list[float]] = {}
     for each in forecasts:
@@ -40,7 +40,7 @@ def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -
 
 
 def spread(ratios: Ratios) -> tuple[float, float] | None:
-    """Return the 90 % interval of the ratios, or None if there are none."""
+    """Return the 90 % interval of the ratios, or None if `ratios` is empty."""
     ordered = sorted(ratios)
     return (ordered[int(0.05 * len(ordered))], ordered[int(0.95 * len(ordered))]) if ordered else None
 
@@ -51,5 +51,5 @@ def geometric_means(runs: Sequence[Ratios]) -> Ratios:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of ratios; NaN if there are none."""
+    """Return the geometric mean of ratios; NaN if `values` is empty."""
     return math.exp(sum(math.log(max(value, 1e-9)) for value in values) / len(values)) if values else math.nan

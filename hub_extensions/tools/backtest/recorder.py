@@ -2,8 +2,8 @@
 
 The forecasts are made when the session joins the line. Our forecast gets the same inputs as in the service: the
 sessions that hold GPUs, the sessions that wait, and the sessions that have ended. It knows the future only through
-`progress`: this share of the running sessions reports when it will end, within 10 %. What the service would have shown
-is derived from the recording later (``replay.py``), so that other rules need no second simulation.
+`progress`: this share of the running sessions reports when it will end, within 10 %. The texts of the service are
+derived from the recording later (``replay.py``), so that other rules need no second simulation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hub_extensions.tools.backtest.world import NEVER, LogSession, Running, Worl
 
 POOL = "pool"
 REPORTED = 0.1
-"""How far a reported remaining time may be off, relative to the real one."""
+"""Maximum error of a reported remaining time, relative to the real one."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class RecordedWait:
 
     @property
     def real(self) -> float:
-        """How long the session really waited, in seconds."""
+        """Real wait of the session, in seconds."""
         return self.started - self.joined
 
 

@@ -35,7 +35,7 @@ AUDITOR_SCOPES = ("admin:users", "tokens", "groups", "list:services", "access:se
 
 @dataclass(frozen=True)
 class DemoApps:
-    """Where the demo's apps run, and the configuration that follows from it.
+    """The addresses of the demo's apps, and the configuration that follows from them.
 
     Attributes:
         folder: folder of their state.

@@ -206,7 +206,7 @@ def choose_ports(public: int, *, sign_in: int | None = None, apps: bool = False)
 
     Args:
         public: the port that users open; 0 for any.
-        sign_in: the port of the sign-in service, 0 for any; None if the demo has none.
+        sign_in: the port of the sign-in service, 0 for any; None if the demo runs without it.
         apps: the demo has apps.
 
     Raises:

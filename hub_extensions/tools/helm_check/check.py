@@ -175,7 +175,7 @@ def _read(places: Sequence[str]) -> tuple[list[ValuesFile], list[Finding]]:
 
 
 def _in(manifest: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-    """Return a manifest with its namespace filled in: if it has none, it is applied to that of the release."""
+    """Return a manifest with its namespace filled in; the default is the namespace of the release."""
     metadata = manifest.get("metadata") or {}
     return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
 

@@ -130,7 +130,7 @@ def _walk(node: Any, path: KeyPath, lines: dict[KeyPath, int], above: set[int]) 
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to what Helm makes of it, which passes it through JSON: every key becomes a text."""
+    """Convert a value as Helm does, which passes it through JSON, so that every key becomes a text."""
     if isinstance(value, Mapping):
         return {_key(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set)):

@@ -24,7 +24,7 @@ Severity = Literal["problem", "look at"]
 
 @dataclass(frozen=True)
 class ChartFacts:
-    """What is known of a chart: name, version, JSON schema of its values (draft 7), and its own values (`defaults`)."""
+    """The facts of a chart: name, version, JSON schema of its values (draft 7), and its own values (`defaults`)."""
 
     chart: str
     version: str
@@ -105,7 +105,7 @@ class HookGpu:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the administrator's Python has done when it was run (``evaluate.py``). Keys are those of pieces of code.
+    """The effects of the administrator's Python when it was run (``evaluate.py``). Keys are those of pieces of code.
 
     Attributes:
         changes: the settings that it has changed, in order.

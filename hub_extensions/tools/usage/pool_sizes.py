@@ -48,7 +48,7 @@ class PoolSizes:
 
 @dataclass(slots=True)
 class _Held:
-    """How much of a pool is in use, in thousandths of a device.
+    """The part of a pool that is in use, in thousandths of a device.
 
     Attributes:
         now: in use at the last counted time.

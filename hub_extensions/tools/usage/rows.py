@@ -105,7 +105,7 @@ class ImportedSession:
 
 @dataclass
 class Notes:
-    """Counts of what is unusual in an imported file, for the summary.
+    """Counts of unusual values in an imported file, for the summary.
 
     Attributes:
         left_out: what was left out -> number of rows.

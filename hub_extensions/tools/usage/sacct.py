@@ -43,7 +43,7 @@ INSTEAD = {
 KNOWN = (*NEEDED, *(name for names in INSTEAD.values() for name in names), "Cluster", "Group", "Partition", "Timelimit",
          "State", "JobName", "NodeList")  # fmt: skip
 DELIMITERS = "|;\t^~#!"
-"""Characters that are recognised as separators of columns. A comma is none, because AllocTRES contains commas."""
+"""Characters that are recognised as separators of columns. The comma is left out, because AllocTRES contains commas."""
 COMMAND = "sacct -P -X -o JobID,User,Submit,Start,End,Timelimit,AllocTRES,State"
 LONGEST_NUMBER = 12
 """Largest number of digits of a GPU count; a longer number is refused as a mistake."""
@@ -223,7 +223,7 @@ def _elapsed(row: ImportRow) -> timedelta:
 def _gpus(tres: str) -> tuple[int, str, MigProfile | None]:
     """Return count, kind and MIG profile of a job's GPUs.
 
-    If a job has GPUs of several kinds, or none is named, kind is "" and profile is None.
+    If a job has GPUs of several kinds, or their kind is missing, kind is "" and profile is None.
 
     Args:
         tres: TRES (``billing=8,gres/gpu:a100=2,gres/gpu=2``) or GRES (``gpu:a100:2``). The entry of TRES without a kind

@@ -232,7 +232,7 @@ def counted_repeats() -> Iterator[Repeats]:
 
 
 def _content_key(line: str, repeats: Repeats) -> str:
-    """Return a key for a row without one: a hash of its content, and a number that tells equal rows apart."""
+    """Return a key for a row without one: a hash of its content, and a number that distinguishes equal rows."""
     digest = hashlib.sha256(line.encode()).digest()[:12]
     return f"{digest.hex()}-{repeats.number(digest)}"
 

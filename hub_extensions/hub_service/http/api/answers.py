@@ -34,7 +34,7 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
     """Return the HTTP status and body for an error. Anything unexpected is our own fault.
 
     Args:
-        error: the exception; `None` if there was none, so that the answer follows from `status` alone.
+        error: the exception; `None` if the answer follows from `status` alone.
         status: HTTP status if there is no exception.
     """
     if isinstance(error, BadInput):

@@ -1,4 +1,4 @@
-"""The page of what culling did and administrators ordered, also as CSV.
+"""The page of the actions of culling and the orders of administrators, also as CSV.
 
 Administrators see all rows, other users only those about their own servers. ``jupyterhub-gpu audit`` prints the whole
 journal.

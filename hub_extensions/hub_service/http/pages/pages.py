@@ -84,7 +84,7 @@ class Page(Route):
         """Use the hub's own page layout around this page, if the hub provides it.
 
         Args:
-            name: the user, for whom the hub renders the layout.
+            name: the user whose layout the hub renders.
         """
         self.frame = await self.settings["frames"].of(name, self.catalogue.language)
         if self.frame is not None and self.frame.styles:

@@ -1,4 +1,4 @@
-"""Rules about the ids of offers in values, which are compared with what the nodes of a cluster can offer."""
+"""Rules about the ids of offers in values, which are compared with the devices of a cluster's nodes."""
 
 from __future__ import annotations
 

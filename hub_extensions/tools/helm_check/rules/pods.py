@@ -266,7 +266,7 @@ def _blocks_metadata(manifest: Mapping[str, Any]) -> bool:
 
 
 def _restricted(release: Release) -> str:
-    """Name the rule of the cluster or pod that refuses privileged containers; "" if there is no such rule."""
+    """Name the rule of the cluster or pod that refuses privileged containers; "" if no rule refuses them."""
     for manifest in release.manifests:
         labels = (manifest.get("metadata") or {}).get("labels") or {}
         level = labels.get("pod-security.kubernetes.io/enforce")
