@@ -232,7 +232,7 @@ class SessionEnder:
             The pending stops that are in force for these servers, and which of them are new.
         """
         store = self._registry.store
-        # a start that waits has no time by which it differs from the next one
+        # waiting starts of a server cannot be distinguished by their time
         waiting = {each.name for each in facts if each.waits}
         wanted = [
             PendingStop(user_id, each.server, _run_of(user, each.server, waiting), each.at, cause.value)

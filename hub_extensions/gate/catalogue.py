@@ -64,7 +64,7 @@ def _with_other_groups(at_start: AppCatalogue, now: AppCatalogue) -> list[str]:
 
 
 async def _watched(settings: GateSettings, file: str) -> WatchedCatalogue:
-    """Return the watched catalogue. If its file has errors and there are no apps from the hub's start, wait until the
+    """Return the watched catalogue. If its file has errors and the hub passed no apps at its start, wait until the
     file is valid.
     """
     reported = ""

@@ -339,7 +339,7 @@ def session_limits(settings: GateSettings) -> SessionLimits:
 
 
 def _bearer(headers: HTTPHeaders) -> str | None:
-    """Return the token of a program's request; "" if it is malformed. `None` if there is no bearer token, because
+    """Return the token of a program's request; "" if it is malformed. `None` without a bearer token, because
     another scheme of ``Authorization`` is meant for the app.
     """
     sent = headers.get("Authorization", "")

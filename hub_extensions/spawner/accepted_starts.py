@@ -104,7 +104,7 @@ class AcceptedStarts:
         return bool(self._records)
 
     def record_of(self, user: str, server: str) -> AcceptedStart | None:
-        """Return the record of this server's start. None if the service has answered it or there is no start."""
+        """Return the record of this server's start. None if the service has answered it or nothing was started."""
         return self._records.get((user, server))
 
     def keep_findable(self, spawner: Any) -> None:

@@ -42,7 +42,7 @@ PROMETHEUS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Options of a replay. A limit that is None is that of the hub's settings.
+    """Options of a replay. If a limit is None, the limit of the hub's settings applies.
 
     Attributes:
         state_dir: the service's state folder.

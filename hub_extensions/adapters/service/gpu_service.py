@@ -426,7 +426,7 @@ class GpuServiceClient:
 
         Args:
             code: HTTP status of the answer.
-            error: what to report if the answer has no explanation of its own.
+            error: the message if the answer does not contain an explanation.
         """
         problem = _problem(body) if code >= 400 else None
         if problem is not None and problem.reason == CANNOT_WRITE:

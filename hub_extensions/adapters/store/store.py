@@ -313,7 +313,7 @@ class Store:
             try:
                 transaction.commit()
             except SQLAlchemyError:
-                # a connection may be cut after the database wrote: ask it, rather than guess. A file has no such gap
+                # a connection may be cut after the database wrote, so ask the database; this cannot happen to a file
                 if arrived is None or self._file is not None or not self._has_arrived(arrived):
                     raise
             return result

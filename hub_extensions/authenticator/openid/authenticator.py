@@ -440,7 +440,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
         Args:
             tokens: the tokens that the provider has issued.
-            nonce: the nonce of the sign-in; `None` when tokens are renewed without a sign-in.
+            nonce: the nonce of the sign-in; `None` when tokens are renewed, which does not use a nonce.
             sub: the provider's id of the account to which the tokens have to belong; "" at a sign-in, where it is not
                 known yet.
 

@@ -122,7 +122,7 @@ class LeftOut:
     """A node or resource whose devices are not offered, and why, for administrators.
 
     Attributes:
-        because: `why` as a reason with a code; None if it has no code.
+        because: `why` as a reason with a code; None if `why` lacks a code.
     """
 
     what: str

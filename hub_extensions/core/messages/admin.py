@@ -194,7 +194,7 @@ class LeftOutInfo:
     Attributes:
         what: name of the resource or node.
         why: why they are not offered.
-        reason: `why` with a code; `None` if it has no code.
+        reason: `why` with a code; `None` if `why` lacks a code.
     """
 
     what: str

@@ -61,7 +61,7 @@ def bounds_of(
 
 
 def no_bound(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> Reason | None:
-    """Return why waits for a pool have no bound, or None if they have one."""
+    """Return why waits for a pool are unbounded, or None if they are bounded."""
     over = (
         snapshot.over_quota[offer.id]
         for offer in snapshot.offers
@@ -92,7 +92,7 @@ def _counted_bounds(
     """Return the bounds for a pool of a cluster, whose devices are counted and not known by name.
 
     Each lease that will be released, and each free device, stands for one device. This works only if all servers have
-    the same share of a device; otherwise there is no bound.
+    the same share of a device; otherwise the wait is unbounded.
     """
     different = {*shares, *(lease.share for lease in held)}
     if len(different) > 1:

@@ -87,7 +87,7 @@ class PoolQueues:
     def can_be_overtaken(self, pool: str, ticket: Ticket) -> bool:
         """Whether other tickets of the same user may be served before this one and use up the limit per user.
 
-        Then the wait of this ticket has no upper bound.
+        Then the wait of this ticket is unbounded.
         """
         own = self._known()[1].get(ticket.user, ())
         before = {other.server for other in own if other.id != ticket.id and not self._is_behind(other, pool, ticket)}

@@ -31,7 +31,7 @@ class WaitForecast:
         now: the server starts without a wait; the quantiles are zero then.
         p10, p50, p90: quantiles: the wait is shorter than this with a probability of 10, 50 and 90 %. None if not
         known.
-        at_most: the longest wait that enforced limits allow. None if there is no such limit.
+        at_most: the longest wait that enforced limits allow. None without such a limit.
         reason: why the wait is this long, or why it is not known. None if there is nothing to explain.
         soon: the probability to start within 15 min, 1 h and 4 h; empty if it is not known.
         as_of: wall-clock time at which the quantiles were computed. None if they are not known.

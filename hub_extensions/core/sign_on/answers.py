@@ -33,7 +33,7 @@ class Account(Enum):
 
 
 TOO_MANY = 429
-"""HTTP status of a rate limit, which has no meaning for the account."""
+"""HTTP status of a rate limit, which does not concern the account."""
 MUST_ACT = "must-act"
 """Replaces the provider's error code if the person has to act at the provider; a new sign-in solves this."""
 _ACT = frozenset({

@@ -54,7 +54,7 @@ RIGHT_LOST = frozenset({EndCause.DISABLED, EndCause.DELETED})
 
 
 EXPECTED = frozenset({EndCause.SIGN_OUT.value, EndCause.BY_OWNER.value, EndCause.PROVIDER.value})
-"""Ends after which the provider does not renew a session, so that its refusal has no meaning for the account."""
+"""Ends after which the provider does not renew a session, so its refusal does not mean that the account is gone."""
 
 
 class RecheckOutcome(str, Enum):

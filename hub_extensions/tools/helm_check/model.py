@@ -315,7 +315,7 @@ def name_of(manifest: Tree) -> str:
 
 
 def find(tree: Any, path: Iterable[str]) -> Any:
-    """Return the value at a path; None if there is no such key."""
+    """Return the value at a path; None if a key is missing."""
     for name in path:
         if not isinstance(tree, Mapping) or name not in tree:
             return None

@@ -35,7 +35,7 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
 
     Args:
         error: the exception; `None` if the answer follows from `status` alone.
-        status: HTTP status if there is no exception.
+        status: HTTP status of an error without an exception.
     """
     if isinstance(error, BadInput):
         return error.status, Problem(error.message, error.field, error.reason)
