@@ -25,6 +25,7 @@ Seed = int | Sequence[int]
 OF_A_USER = 40
 """Number of a user's last uses that are considered, each weighted by exp(-rank / 10) (the reference algorithm)."""
 RANKS = 10.0
+"""The weight of a user's earlier uses falls to 1/e within this number of ranks."""
 OF_THE_POOL = 1000
 """Number of a pool's last uses that are considered (the reference algorithm)."""
 OF_THE_CURVE = 4000
@@ -44,8 +45,10 @@ FORGET = 1 / 200
 TOLERANCE = 0.3
 """Relative error of a predicted length at which the prediction counts half as much as an exact one."""
 SHORTEST = 1.0
+"""Minimum remaining seconds of a drawn life."""
 
 SOURCES = LAST_TWO, OFFER, USER, BURST, POOL_OFFER, POOL = range(6)
+"""Indices of the sources of a life: see the module's docstring."""
 ONLY_POOL: FloatArray = np.eye(len(SOURCES))[POOL]
 LATELY = 200
 """Number of the pool's last uses from which the source *pool* predicts, when the weights of the sources are updated."""
@@ -160,11 +163,11 @@ class DurationHistory:
         return self._trust[self._class(user)]
 
     def of(self, user: str) -> UsesOf:
-        """Return a user's last uses."""
+        """Return the latest finished uses of a user; empty if there are none."""
         return self._arrays(("user", user), self._users.get(user, ()))
 
     def of_offer(self, offer: Hashable) -> UsesOf:
-        """Return the pool's last uses of an offer."""
+        """Return the pool's latest finished uses of an offer; empty if there are none."""
         return self._arrays(("offer", offer), self._offers.get(offer, ()))
 
     def number_of(self, offer: Hashable) -> int:
@@ -179,7 +182,7 @@ class DurationHistory:
         return self._known[whose]
 
     def pool(self, most: int = OF_THE_POOL) -> Sequence[PastUse]:
-        """Return the pool's last uses, the latest first."""
+        """Return the pool's last uses, at most `most`, the latest first."""
         return tuple(islice(self._pool, most))
 
     def _class(self, user: str) -> int:

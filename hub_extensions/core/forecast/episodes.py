@@ -21,6 +21,7 @@ IN_ONE = 1000
 FEWEST_EPISODES = 8
 """Minimum number of busy episodes until forecasts are not marked as rough, and until a limit may be shown as P90."""
 MOST_SHIFT = 2.5
+"""Maximum by which P90 is moved up, in log time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ def simulation_state(inputs: ForecastInputs, starting: float) -> tuple[Simulatio
     """Return the line to simulate, and for each offer what a user would wait for who joins now.
 
     Args:
+        inputs: the snapshot of the queue, and the announced ends of servers.
         starting: seconds that a start takes.
     """
     return _StateBuilder(inputs).build(starting)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 UNIT = 60.0
 """Seconds in the unit of log time, log(1 + minutes), in which an error of a few seconds is next to nothing."""
 LOW, HIGH = 0.1, 0.9
+"""The quantiles P10 and P90, the ends of the interval that is shown."""
 SOON = (900.0, 3600.0, 14400.0)
 """Times, in seconds, for which a forecast has the probability of a start within them: 15 min, 1 h and 4 h."""
 
@@ -57,7 +58,7 @@ def _at(ordered: Sequence[float], share: float) -> float:
 
 
 def log_time(seconds: float) -> float:
-    """Return a wait in log time, in which errors are compared."""
+    """Convert a wait to log time, in which errors are compared."""
     return math.log1p(max(0.0, seconds) / UNIT)
 
 
@@ -87,7 +88,8 @@ def with_first(shown: Interval, first: float, waited: float = 0.0) -> Interval:
     weight; the longer it has waited, the less the first one's wait counts.
 
     Args:
-        first: seconds that the first in line has waited.
+        shown: the interval before the correction.
+        first: seconds that the first ticket in line has waited.
         waited: seconds that this ticket has waited.
     """
     if not 0.0 <= waited < first:

@@ -36,6 +36,7 @@ COVERED = (0.80, 0.97)
 """Share of waits below P90 that is good enough. Outside of this range forecasts are marked as rough; the upper end
 applies only if `EPISODES` busy episodes are known."""
 FEW_DATA, ROUGH = "few-data", "rough"
+"""Notes on a forecast: too few finished uses to compute it; computed, but earlier forecasts missed often."""
 UNKNOWN_ELSEWHERE = frozenset(
     {
         "line-elsewhere",
@@ -378,6 +379,8 @@ def usual_ends(view: PoolView, title: str, ahead: int | None = None) -> Reason |
     None if there are so few users that it would tell others about one person.
 
     Args:
+        view: counts of the pool.
+        title: title of the offer.
         ahead: number of tickets ahead, for the wording of a place in line. None for an offer.
     """
     if view.people < PEOPLE or view.held < 2:

@@ -23,6 +23,7 @@ from hub_extensions.core.offers.offer_id import CPU
 DRAWS = 200
 """Number of worlds for a short line (the reference algorithm)."""
 FEWEST_DRAWS = 64
+"""Minimum number of worlds, for a long line."""
 LIVES = 30_000
 """Approximate maximum number of lives drawn for one pool. With more servers, fewer worlds are simulated."""
 TOGETHER = 100
@@ -318,7 +319,7 @@ def _can_be_given(state: SimulationState, wish: Wish) -> bool:
 
 
 def _by_place(waiting: Sequence[Waiting]) -> list[int]:
-    """Return the numbers of the tickets in the order of their first places."""
+    """Return the indices of the tickets, sorted by the lowest place that each ticket has in any line."""
     first = [min((wish.place for wish in ticket.wishes), default=0) for ticket in waiting]
     return sorted(range(len(waiting)), key=first.__getitem__)
 
@@ -677,7 +678,7 @@ class _Events:
     # ------------------------------------------------------------------ who is next
 
     def _admit(self, rows: Places, room: Flags) -> Flags:
-        """Admit one ticket in each world where one can start; return in which worlds."""
+        """Admit one ticket in each world where one can start. Return True for each of these worlds."""
         waiting = self._waiting if len(rows) == self._count and not self._splits else self._waiting[rows]
         lines = np.arange(len(self._queues))
         head = waiting.argmax(axis=2)
