@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 from hub_extensions.core.culling.evidence import ServerFacts
 
 ServerKey = tuple[str, str]
+"""Name of the user and of the server."""
 
 QUIET = timedelta(minutes=10)  # a server without activity for this long is quiet
 WITNESSES = 3  # quiet servers that have to become active together to prove a restart of the proxy
@@ -37,14 +38,14 @@ SAME = timedelta(seconds=1)  # largest difference between the same moment read f
 
 @dataclass(frozen=True, slots=True)
 class RoutesRenewed:
-    """A proxy was given the routes of all servers again between these two times."""
+    """A restart of the proxy: it received the routes of all servers again between these two times."""
 
     first: datetime
     last: datetime
 
 
 def routes_renewed(quiet: Mapping[ServerKey, datetime], activity: Mapping[ServerKey, datetime]) -> RoutesRenewed | None:
-    """Return when the proxy was restarted; `None` if not all quiet servers became active at the same moment.
+    """Return when the proxy was restarted. `None` if not all quiet servers became active at the same moment.
 
     Args:
         quiet: server -> since when it is quiet, as the service remembers.

@@ -17,7 +17,7 @@ from hub_extensions.core.stops import ORDERED, Cause, Stop, StopCause, Withdrawa
 from hub_extensions.core.text.reasons import Reason, explain
 
 SHOWN_AFTER = timedelta(minutes=1)
-"""The countdown is shown after this idle time, or after a quarter of a limit shorter than 4 min."""
+"""Idle time after which the countdown is shown. If the idle limit is shorter than 4 min, a quarter of the limit."""
 
 
 class Action(Enum):
@@ -109,7 +109,7 @@ def decide(
 def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datetime | None:
     """Return when the lifetime ends this server at the latest: after its warning, and not before a time once shown.
 
-    `None` if no lifetime is enforced.
+    The end does not come before its warning, or before a time that a countdown has shown.
     """
     found = _lifetime_end(evidence_of(facts, use_known=False), policy)
     if found is None or not policy.enabled or policy.never:
@@ -222,8 +222,8 @@ def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> StopCause | None:
 def _orphan_end(evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None) -> list[StopCause]:
     """Return the end of an idle server whose user has no session; nothing if it is not known whether it is idle.
 
-    This end also counts in a dry run and under a rule that keeps servers, because its reason is the account, not the
-    GPU.
+    In doubt the server counts as busy. This cause also counts in a dry run and under a rule that keeps servers, because
+    its reason is the account, not the GPU.
     """
     quiet_since = evidence.last_activity if evidence.offer == CPU else evidence.idle_since
     is_known = evidence.use_known or evidence.offer == CPU
@@ -257,10 +257,15 @@ def _due(
 
 
 def _as_promised(end: StopCause, promised: datetime | None, now: datetime) -> StopCause:
-    """Return this end no earlier than the time that a countdown has shown for any cause: the user counts on that time.
+    """Return this cause with an end no earlier than the time that a countdown has shown: the user relies on that time.
 
-    If the promised time is much later than the limit, as for a server that nobody had opened, a plain idle reason is
-    replaced by one that explains it.
+    If the shown time is much later than the limit, the sentence about idleness is replaced by one that explains the
+    difference.
+
+    Args:
+        end: the cause.
+        promised: the end that the last countdown showed, for any cause. `None` if none was shown.
+        now: on the running clock.
     """
     if promised is None or promised < end.at:
         return end
@@ -339,6 +344,6 @@ def _why_kept(evidence: Evidence, policy: CullPolicy) -> Reason:
 
 
 def _so_far(length: timedelta) -> timedelta:
-    """Round down to whole minutes, or to whole seconds below a minute, because the length grows while it is read."""
+    """Round a duration down to whole minutes, or to whole seconds below a minute. It grows while the user reads it."""
     minute, second = timedelta(minutes=1), timedelta(seconds=1)
     return length - length % (minute if length >= minute else second)

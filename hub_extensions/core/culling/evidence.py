@@ -229,7 +229,7 @@ def _limit(facts: ServerFacts, policy: CullPolicy) -> timedelta:
 
 
 def holds_memory(sample: DeviceSample) -> bool | None:
-    """Whether a program holds memory of the device; `None` if that is not known."""
+    """Whether a program holds memory of the device. `None` if the sample contains neither processes nor memory."""
     if sample.pids:
         return True
     return None if sample.memory_used_bytes is None else sample.memory_used_bytes >= A_CONTEXT
@@ -243,13 +243,15 @@ def proves_idle(sample: DeviceSample, claimed: datetime | None) -> bool:
     report of work, because work that has just begun is measured by then.
 
     Args:
-        claimed: when a report first showed work while the exporter saw nothing; `None` if no report does.
+        sample: the exporter's last sample of the device.
+        claimed: when a report first showed work while the exporter saw none. `None` if no report shows work, so there
+            is nothing to refute.
     """
     return claimed is not None and is_empty(sample) and sample.at >= claimed + EXPORTER_DELAY
 
 
 def is_empty(sample: DeviceSample) -> bool:
-    """Whether the memory shows that no program is on the GPU; `False` if the memory is not known."""
+    """Whether the sample's memory shows that no program is on the GPU. False if the memory is not known."""
     return sample.memory_used_bytes is not None and sample.memory_used_bytes < NO_CONTEXT
 
 
@@ -278,7 +280,7 @@ def decisive_use(
 
 
 def opened(facts: ServerFacts, now: datetime) -> ServerFacts:
-    """Note that a browser has opened this server. Only the first time counts."""
+    """Return the facts after a browser has opened the server. Only the first opening is stored."""
     return replace(facts, opened=facts.opened or now, opened_known=True)
 
 

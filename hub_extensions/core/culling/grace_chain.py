@@ -17,7 +17,7 @@ HUB_HEARD_FOR = 60.0  # seconds for which this service waits for the hub's answe
 
 @dataclass(frozen=True, slots=True)
 class GraceChain:
-    """The times of one installation, in seconds; `None` if a time is not configured.
+    """The times of one installation, in seconds. `None` if a time is not configured, so its default counts.
 
     Attributes:
         deletion: ``delete_grace_period``.

@@ -15,7 +15,7 @@ from hub_extensions.core.stops import Cause, StopCause, latest_end
 
 
 def limit_end(lease: Lease, longest: timedelta | None, start_allowance: timedelta) -> datetime | None:
-    """Return when the lifetime ends a lease at the latest; `None` if no end is enforced.
+    """Return when the lifetime ends a lease at the latest. `None` if no end is enforced.
 
     Args:
         longest: how long the server may run at most under any rule; `None` if it may run without a limit.

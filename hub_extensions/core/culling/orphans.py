@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 ServerKey = tuple[str, str]
+"""Name of the user and of the server."""
 
 
 @dataclass(frozen=True, slots=True)

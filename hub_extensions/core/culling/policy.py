@@ -15,9 +15,9 @@ from hub_extensions.core.text.wording import duration
 
 @dataclass(frozen=True)
 class CullPolicy:
-    """When servers are stopped to give their GPU to the next in line.
+    """The limits by which servers are stopped, so that their GPU goes to the next ticket in line.
 
-    All times are running time of hub and service: an outage moves every deadline.
+    All times are on the running clock, which stands still while hub or service is down. An outage moves every deadline.
     """
 
     section: ClassVar[str] = "GpuCulling"
@@ -157,7 +157,7 @@ class CullPolicy:
         least=0,
     )
     never: bool = False
-    """A rule of the policy file protects the server from every stop."""
+    """Whether a rule of the policy file protects the server from every stop by these limits."""
 
 
 class PolicyError(ValueError):
@@ -182,9 +182,11 @@ def longest_use(policy: CullPolicy) -> timedelta | None:
 
 
 def culling_rule(*policies: CullPolicy) -> Reason | None:
-    """Return the sentence about when a GPU server under one of these policies stops; `None` if none stops by itself.
+    """Return the sentence for users about when a GPU server stops. `None` if no policy stops servers, as in a dry run.
 
-    If the policies differ, it names the shortest warning and the longest lifetime. A dry run stops nothing.
+    Args:
+        policies: the limits that may apply. If they differ, the sentence names the shortest idle limit, the shortest
+            warning and the longest lifetime.
     """
     policies = tuple(policy for policy in policies if policy.enabled)
     stopping = [policy for policy in policies if not policy.never]

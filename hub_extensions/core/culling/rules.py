@@ -110,7 +110,9 @@ class RuleProblem:
 def policy_for(
     server: RuledServer, rules: Sequence[CullRule], base: CullPolicy, now: datetime
 ) -> tuple[CullPolicy, str]:
-    """Return the limits of one server now, and the name of the rule that sets them ("" without one).
+    """Return the limits of one server now, and the name of the rule that sets them.
+
+    The name is "" if no rule fits, and `GROUPS_NOT_KNOWN` if that depends on groups that are not known yet.
 
     Args:
         server: the server.
@@ -148,7 +150,7 @@ def longest_for(server: RuledServer, rules: Sequence[CullRule], base: CullPolicy
 
 
 def longest_of_all(rules: Sequence[CullRule], base: CullPolicy) -> timedelta | None:
-    """Return how long any server runs at most; `None` if one of them may run without a limit."""
+    """Return how long any server runs at most. `None` if some server may run without a limit."""
     return _longest([longest_use(base), *(longest_use(merged(rule, base, "")) for rule in rules)])
 
 

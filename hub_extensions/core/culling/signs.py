@@ -36,7 +36,13 @@ def gpu_signs(
 
 
 def cpu_signs(last_activity: datetime | None, report: ServerReport | None, now: datetime) -> tuple[UseSign, ...]:
-    """Return the signs of a server without a GPU; times are by the wall clock."""
+    """Return the signs of use of a server without a GPU.
+
+    Args:
+        last_activity: the hub's figure, by the wall clock. `None` if it is not known.
+        report: the last report of its extension. `None` if there is none.
+        now: by the wall clock.
+    """
     lately = last_activity is not None and now - last_activity <= LATELY
     value = "unknown" if last_activity is None else "busy" if lately else "idle"
     return (UseSign("activity", value, "hub", last_activity, True), *_programs(report, decides=True))

@@ -11,7 +11,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_+=~-]+(\.[A-Za-z0-9_+=~-]+)*@[A-Za-z0-9]([A-Za-
 def address_problem(address: str) -> str:
     """Return why nothing can be sent to an address; "" if it is one plain address.
 
-    Only letters, digits and ``._+=~-`` may stand before the one ``@``: a comma would make two addresses of it, and some
+    Only letters, digits and ``._+=~-`` are allowed before the single ``@``. A comma would make two addresses, and some
     mail servers forward mail for ``somebody%elsewhere``.
     """
     if not address:

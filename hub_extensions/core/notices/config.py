@@ -1,8 +1,8 @@
-"""Settings of notices: the channels, and the texts. Without a channel, no notice is sent.
+"""Settings of notices to users: the channels (webhook, e-mail) and the texts. Without a channel, no notice is sent.
 
-A template makes a user's address from the name. The address is not read from the login's state, because the service
-would need access to every user's secrets there. Users cannot enter it, because they could have mail sent to strangers.
-A site that keeps addresses elsewhere uses the webhook, which gets the name.
+A template makes a user's mail address from the user name. The address is not read from ``auth_state``, because the
+service would need access to every user's secrets there. Users cannot enter it, because they could have mail sent to
+strangers. A site that keeps addresses elsewhere uses the webhook, which receives the user name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Your server{% if server %} {{ server }}{% endif %} runs on {{ title }}:
 
 @dataclass(frozen=True)
 class NoticeConfig:
-    """How users who have closed the page hear that their GPU is ready. Nothing is sent unless a channel is set."""
+    """How users who have closed the page are notified that their GPU is ready. Nothing is sent without a channel."""
 
     section: ClassVar[str] = "GpuNotices"
 
@@ -97,17 +97,20 @@ class NoticeConfig:
 
 
 def channels_of(config: NoticeConfig) -> tuple[str, ...]:
-    """Return the channels by which notices are sent, as the settings configure them: webhook, e-mail."""
+    """Return the names of the configured channels for notices: `WEBHOOK`, `MAIL`, both, or none."""
     return tuple(name for name, place in ((WEBHOOK, config.webhook_url), (MAIL, config.smtp_host)) if place)
 
 
 def warning_channels(config: NoticeConfig, policy: CullPolicy) -> tuple[str, ...]:
-    """Return the channels by which users are warned that their servers will stop."""
+    """Return the names of the configured channels for warnings of a stop: `STOPS`, `MAIL`, both, or none."""
     return tuple(name for name, place in ((STOPS, policy.warning_webhook_url), (MAIL, config.smtp_host)) if place)
 
 
 def notice_hint(config: NoticeConfig) -> str:
-    """Return how users are notified, for the spawn form; "" if they are not, "yes" if the settings do not say how."""
+    """Return how users are notified, for the spawn form.
+
+    "" if no channel is configured, "yes" if one is and the settings give no words for it.
+    """
     channels = channels_of(config)
     if not channels:
         return ""

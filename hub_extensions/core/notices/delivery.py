@@ -1,7 +1,7 @@
 """A delivery, one notice to a user by one channel (webhook, e-mail): when it is created, tried, retried and given up.
 
-A *turn* notice tells that a user's turn in line has come and the server is ready; a *warning*, that a server will stop;
-a *letter* is a message of an administrator. What happens to a delivery (the first condition that holds decides):
+A *turn* notice reports that a user's turn in line has come and the server is ready. A *warning* reports that a server
+will stop. A *letter* is a message of an administrator. The first condition that holds decides about a delivery:
 
 | condition                                                    | action    |
 | ------------------------------------------------------------ | --------- |
@@ -12,7 +12,7 @@ a *letter* is a message of an administrator. What happens to a delivery (the fir
 | it is not due yet                                            | left      |
 | otherwise                                                    | sent      |
 
-Times are on the running clock.
+Times are on the running clock, which stands still while hub or service is down.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ class Delivery:
         id: id of the notice, the same for each channel and each try, so that a receiver recognises a repeat.
         channel: name of the channel, such as ``mail``.
         kind: ``ready``, ``warning``, ``last-warning``, or ``letter`` (by an administrator).
+        user, server: name of the user and of the server.
+        offer: id of the server's offer.
         title: the offer's title when the notice was created.
-        run: when the server was ready (`ServerFacts.started`), which tells this run of the server from later ones.
-        open_until: when the GPU is given to the next user unless the server is opened; `None` if nothing stops an
-            unopened server. For a warning: when the server stops.
+        run: when the server was ready (`ServerFacts.started`). It distinguishes this run of the server from later ones.
+        open_until: when the GPU is given to the next user unless the server is opened. For a warning: when the server
+            stops. `None` if nothing stops an unopened server, and for a letter.
         due: the earliest time of the next try.
         tries: the number of tries so far.
     """
@@ -123,12 +125,15 @@ def turn_notices(
 ) -> tuple[Delivery, ...]:
     """Return the notices that a user's turn in line has come and the server is ready, one for each channel.
 
-    None are sent if the user has not asked for them, or if the server has no GPU and so did not wait for a turn.
+    Empty if the user has not asked for a notice, or if the server has no GPU and so did not wait for a turn.
 
     Args:
-        ticket: the server's place in line, whose options say whether the user wants a notice.
+        ticket: the server's ticket (its place in line), whose options contain whether the user wants a notice.
+        facts: of the server.
         title: the offer's title.
+        policy: the limits of the server, of which one stops a server that nobody opens.
         after: how long after the server was ready a notice is sent, unless the user opens the server before.
+        channels: names of the channels.
         id: id of the notice.
     """
     if facts.lease is None or ticket.options.get(NOTIFY) is not True:
@@ -144,9 +149,16 @@ def turn_notices(
 def warning_notices(
     facts: ServerFacts, title: str, policy: CullPolicy, channels: Iterable[str], now: datetime, *, ids: tuple[str, str]
 ) -> tuple[Delivery, ...]:
-    """Return the two warnings of a stop that has just been announced, for each channel; one if the time is too short.
+    """Return the two warnings of a stop that has just been announced, for each channel.
+
+    Only the last warning if the time is too short for two. Empty if no end is announced.
 
     Args:
+        facts: of the server.
+        title: the offer's title.
+        policy: the limits of the server, which contain the warning time.
+        channels: names of the channels.
+        now: on the running clock.
         ids: ids of the two notices.
     """
     end = facts.announced
@@ -165,7 +177,9 @@ def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> Deliv
     """Return what to do with a delivery now.
 
     Args:
-        facts: facts about the server that the notice is about; `None` if the server does not run.
+        delivery: the delivery.
+        facts: facts about the server that the notice is about. `None` if the server does not run.
+        now: on the running clock.
     """
     if delivery.kind == LETTER:  # what was written is not lost with the server that it was written to
         return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER

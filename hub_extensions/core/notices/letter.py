@@ -23,7 +23,11 @@ class AdminLetter:
     """One letter to the user of one run of a server.
 
     Attributes:
-        run: running time at which that server was ready (`ServerFacts.started`), which tells it from later runs.
+        id: of the letter.
+        user, server: name of the user and of the server.
+        run: when the server was ready, on the running clock (`ServerFacts.started`). It distinguishes this run of the
+            server from later ones.
+        text: the message.
         at: wall-clock time of writing.
     """
 
@@ -38,9 +42,10 @@ class AdminLetter:
 def still_read(
     letters: Iterable[AdminLetter], runs: Iterable[ServerFacts], sending: Collection[str] = ()
 ) -> tuple[AdminLetter, ...]:
-    """Return the letters to keep, in the order of writing: those that a running server shows, and those on their way.
+    """Return the letters to keep, in the order of writing: a running server shows them, or they are still being sent.
 
     Args:
+        letters: all letters, in the order of writing.
         runs: facts about the running servers.
         sending: ids of letters that are still being sent; they are kept as well.
     """
@@ -66,7 +71,15 @@ def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reaso
 def deliveries_of(
     letter: AdminLetter, facts: ServerFacts, title: str, channels: Iterable[str], now: datetime
 ) -> tuple[Delivery, ...]:
-    """Return a delivery of the letter for each channel, due at once."""
+    """Return a delivery of the letter for each channel. Each is to be sent at once.
+
+    Args:
+        letter: the letter.
+        facts: of the server that it is about.
+        title: the offer's title.
+        channels: names of the channels.
+        now: on the running clock.
+    """
     return tuple(
         Delivery(letter.id, channel, LETTER, letter.user, letter.server, facts.offer, title, letter.run, None, now)
         for channel in channels

@@ -20,11 +20,17 @@ class Cause(Enum):
     """Why a server stops; also the label `reason` of the metric."""
 
     IDLE = "idle"
+    """The GPU was idle for longer than the limit."""
     LIFETIME = "lifetime"
+    """The server has run for the longest time that the policy allows."""
     UNOPENED = "unopened"
+    """Nobody opened the server in a browser in time after its start."""
     CPU_IDLE = "cpu-idle"
+    """The user of a server without a GPU was away for longer than the limit."""
     SIGNED_OUT = "signed-out"
+    """The user was signed out, or may not use the hub any more."""
     GIVEN_BACK = "given-back"
+    """The server's user has given the GPU back."""
     ADMIN = "admin"
     """An administrator has ordered the stop."""
     RECLAIMED = "reclaimed"
@@ -46,7 +52,7 @@ class Orderer(Enum):
     """Who wants a server to stop."""
 
     RULES = "rules"
-    """The limits of culling."""
+    """The administrator's limits (`CullPolicy`), without an order."""
     USER = "user"
     ADMIN = "administrator"
     HUB = "hub"
@@ -75,6 +81,7 @@ WHY: Mapping[str, str] = {
 }
 """The hub's code of why a session ended -> the code of the reason that the server's user reads."""
 UNKNOWN_WHY = "access-ended"
+"""The code of the sentence if the hub's code is not in `WHY`."""
 _ORDERED_BY: Mapping[Cause, Orderer] = {
     Cause.SIGNED_OUT: Orderer.HUB,
     Cause.GIVEN_BACK: Orderer.USER,

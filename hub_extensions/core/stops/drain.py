@@ -65,7 +65,7 @@ class DrainSeen:
 
 
 def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
-    """Return how long before the time of an order its stop begins.
+    """Return how long before the time of an order the drain begins.
 
     Args:
         report: the last report of the server's extension; `None` if the server does not have it, so nothing can be

@@ -62,17 +62,23 @@ class StopState(Enum):
     """The state of one server's stop; the module's docstring describes the states."""
 
     RUNNING = "running"
+    """No end is announced."""
     ANNOUNCED = "announced"
     """The user is warned of the stop, or somebody ordered it."""
     DRAINING = "draining"
+    """Cells are interrupted, notebooks are saved, and the user's hook runs."""
     ASKED = "asked"
     """The hub was asked to stop the server, or may have been."""
     WAITING = "waiting"
+    """A try has failed or was put off; the next one comes after a pause."""
     ENDING = "ending"
     """The hub has stopped the server; it is not proved yet that its device is free."""
     RETURNING = "returning"
+    """The server is to be started again without a GPU."""
     RETURNED = "returned"
+    """The server runs again without a GPU."""
     GONE = "gone"
+    """The stop is over."""
 
 
 class StopEvent(Enum):
@@ -83,24 +89,29 @@ class StopEvent(Enum):
     WITHDRAWN = "withdrawn"
     """A person withdrew the last cause that is due: by *Keep* or *Undo*, or an administrator keeps the server."""
     CALMED = "calmed"
-    """No cause is due any more."""
+    """There is no cause any more whose time has come, for example because the GPU works again."""
     CLEARED = "cleared"
     """No cause will stop the server any more, or none so soon that the user has to be warned."""
     BEGUN = "begun"
+    """A try to stop the server begins with the drain."""
     INTERRUPTED = "interrupted"
     """The server receives the request to interrupt its kernels."""
     ASKED = "asked"
+    """The hub is asked to stop the server."""
     SILENT = "silent"
     """The hub gave no answer, so it may have begun the stop."""
     PUT_OFF = "put-off"
     """The hub refused, or the server does not have to be stopped now."""
     STOPPED = "stopped"
-    """The server is gone, whoever reports that first."""
+    """The server is gone, by the hub's list or by the service's own observation."""
     SERVER_BACK = "server-back"
     """The hub calls the server ready again, and its process or pod is there."""
     RELEASED = "released"
+    """The GPU is free, and the server is to come back without one."""
     RETURNED = "returned"
+    """The server runs again without a GPU."""
     OVER = "over"
+    """Nothing is left to do."""
 
 
 _RUNNING, _ANNOUNCED, _DRAINING, _ASKED = StopState.RUNNING, StopState.ANNOUNCED, StopState.DRAINING, StopState.ASKED
@@ -145,12 +156,13 @@ STOPS: Mapping[tuple[StopState, StopEvent], StopState] = {
     (_RETURNING, StopEvent.OVER): StopState.GONE,
     (_RETURNED, StopEvent.OVER): StopState.GONE,
 }
+"""(state, event) -> next state: the tables in the module's docstring."""
 NO_RECORD = frozenset({_RUNNING, StopState.GONE})
 """States without a `StopRecord`."""
 SAME_END = timedelta(seconds=60)
 """If an end moves by less than this, it counts as the same end, as in ``labextension/src/end.ts``."""
 StopKey = tuple[str, str, str]
-"""User, server and lease: one run of a server. The lease is "" for a run without a GPU."""
+"""(user, server, lease id), which identifies one run of a server. The lease id is "" for a run without a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +180,9 @@ class StopRecord:
         asked: when the hub was last asked to stop the server; `None` before.
         since: when the server was found stopped; `None` before.
         seen: what the server has reported during the present drain.
-        pause: the pause before the next try; `None` if none has failed.
-        alarmed: an administrator has been shown that this stop has failed.
-        back: how the server comes back without a GPU; `None` if it does not.
+        pause: the pause before the next try. `None` if no try has failed or was put off.
+        alarmed: whether administrators have been shown that this stop has failed.
+        back: how the server comes back without a GPU. `None` if it does not come back.
     """
 
     user: str
@@ -201,7 +213,7 @@ class StopRecord:
 
     @property
     def why(self) -> Reason | None:
-        """The reason for the server's user; `None` if it is not known."""
+        """The sentence for the server's user. `None` if the cause is not known."""
         return self.causes[0].reason if self.causes else None
 
     @property
@@ -226,7 +238,7 @@ def with_earlier(record: StopRecord, earlier: Mapping[StopKey, StopRecord]) -> S
 
 
 def refuse_withdrawal(record: StopRecord | None) -> Reason | None:
-    """Return why a cause cannot be withdrawn any more; `None` if it can.
+    """Return why a cause cannot be withdrawn any more. `None` if it can.
 
     Args:
         record: the record of the server's stop; `None` if its user is not warned of any.

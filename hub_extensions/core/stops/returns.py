@@ -15,7 +15,7 @@
 | it was asked for, and is not there after `ANSWER`                | started    |
 | … for the last time                                              | given up   |
 
-Times are on the running clock.
+Times are on the running clock, which stands still while hub or service is down.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ from hub_extensions.core.offers.user_options import others_of
 from hub_extensions.core.stops.causes import GIVEN_BACK_FOR_CPU, Cause, StopCause
 
 LONGEST_STOP = timedelta(minutes=10)
+"""A return is given up if the stop before it takes longer than this."""
 ANSWER = timedelta(seconds=30)
 """Time after the request for a start in which the hub may not list the server yet, or not any more."""
 MOST_TRIES = 2
+"""Number of requests to start the server after which the return is given up."""
 
 
 class ReturnStep(Enum):
@@ -50,12 +52,15 @@ class ServerReturn:
     """A server that is to be started again without a GPU, or has been.
 
     Attributes:
+        user, server: name of the user and of the server.
         options: the hub's user options of the run that was stopped, changed to CPU only.
         ended: when the run that is stopped was ready (`ServerFacts.started`), which tells it from later runs.
         stopped: when the hub was asked to stop it.
         asked: when the hub was last asked to start the server; `None` before.
         tries: how often the hub was asked to start it.
-        run: when the server was ready without a GPU (`ServerFacts.started`); `None` before.
+        run: when the server was ready without a GPU (`ServerFacts.started`). `None` before.
+        ended: start time of the run that is stopped (`ServerFacts.started`), to tell it from a new run. `None` if not
+            known.
     """
 
     user: str
@@ -109,7 +114,7 @@ def comes_back(orders: Collection[StopCause], cause: Cause | None, *, soft: bool
 
 
 def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the options of a server, changed to CPU only; the other keys stay."""
+    """Return a server's user options with the offer changed to CPU only."""
     return {**others_of(options), "offer": CPU}
 
 

@@ -1,7 +1,7 @@
 """The course of a use (one server's time with one offer), and the events that change it until it is a finished record.
 
-Points in time are UTC. Durations are running time, the time in which both hub and service were up, so that an outage
-makes no wait and no use longer. A `Moment` therefore carries both clocks.
+Points in time are UTC. Durations are measured on the running clock, which stands still while hub or service is down, so
+that an outage makes no wait and no use longer. A `Moment` therefore contains the times of both clocks.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One server's time with one offer, from its admission to its end: open, or finished.
+    """One server's time with one offer, from its admission to its end. It is open until the server and its lease end.
 
-    `UsageRecord` describes the fields and properties that it has too.
+    `UsageRecord` describes the fields and properties that have the same names there.
 
     Attributes:
-        begun: running time at which the server was admitted, or found already running (`adopted`).
-        ready_at: running time at which the server was ready; `None` until then.
-        measured_at: running time of the last measurement of the GPU; `None` before the first.
-        sums: what was measured so far.
-        end: how the use ends; `None` until that is known, which may be before the server's last process is gone.
-        over: when the use ended; `None` while it is open.
+        begun: when the server was admitted, or found already running (`adopted`), on the running clock.
+        ready_at: when the server was ready, on the running clock. `None` before.
+        measured_at: time of the last measurement of the GPU, on the running clock. `None` before the first.
+        sums: sums of the measurements so far.
+        end: how the use ends. `None` until that is known; it may be known before the server's last process is gone.
+        over: when the use ended. `None` while it is open.
     """
 
     key: str
@@ -82,19 +82,19 @@ class Use:
 
     @property
     def held_seconds(self) -> float | None:
-        """Running time from the admission to the end; `None` while the use is open."""
+        """Seconds from the admission to the end, without outages. `None` while the use is open."""
         return None if self.over is None else max(0.0, (self.over.running - self.begun).total_seconds())
 
     @property
     def ran_seconds(self) -> float | None:
-        """Running time from ready to the end; `None` while the use is open, or if the server was never ready."""
+        """Seconds from ready to the end, without outages. `None` while the use is open, or if it was never ready."""
         if self.over is None or self.ready_at is None:
             return None
         return max(0.0, (self.over.running - self.ready_at).total_seconds())
 
     @property
     def outage_seconds(self) -> float | None:
-        """How long hub or service were down during the use: its wall-clock duration minus `held_seconds`."""
+        """Seconds for which hub or service were down during the use. `None` while the use is open."""
         if self.over is None or self.held_seconds is None:
             return None
         return max(0.0, (self.over.utc - self.admitted).total_seconds() - self.held_seconds)
@@ -132,8 +132,9 @@ def admitted(ticket: Ticket, lease: Lease | None, moment: Moment) -> Use:
     """Return the new use of a server that was just admitted.
 
     Args:
-        ticket: the server's ticket (its place in line), which has now ended its wait.
-        lease: the server's right to its device; `None` for a server without a GPU.
+        ticket: the server's ticket (its place in line), whose wait is over.
+        lease: the server's right to its device. `None` for a server without a GPU.
+        moment: now.
     """
     return Use(
         key=lease.id if lease else ticket.id,
@@ -159,7 +160,9 @@ def adopted(key: str, user: str, server: str, lease: Lease | None, moment: Momen
 
     Args:
         key: id of the lease, or for a server without a GPU an id made for this use.
-        lease: the server's right to its device; `None` for a server without a GPU.
+        user, server: name of the user and of the server.
+        lease: the server's right to its device. `None` for a server without a GPU.
+        moment: now.
         wall: how far the wall clock is ahead of the running clock, to convert the times that the lease has.
     """
     begun = lease.since if lease else moment.running
@@ -183,20 +186,24 @@ def adopted(key: str, user: str, server: str, lease: Lease | None, moment: Momen
 
 
 def ready(use: Use, moment: Moment, lifetime: timedelta | None) -> Use:
-    """Note that the server is ready.
+    """Return the use after its server is ready.
 
     Args:
-        lifetime: time after which the server is stopped in any case; `None` without such a limit.
+        use: the use.
+        moment: now.
+        lifetime: time after which the server is stopped in any case. `None` if there is no such limit.
     """
     limit = None if lifetime is None or not use.devices else lifetime.total_seconds()
     return replace(use, ready=moment.utc, ready_at=moment.running, lifetime_seconds=limit)
 
 
 def count_keeps_and_warnings(use: Use, before: ServerFacts | None, after: ServerFacts) -> Use:
-    """Count what happened between two states of a server: a press of *keep*, and a warning that it will stop.
+    """Return the use with its counts of *Keep* and of warnings, after the facts of its server have changed.
 
     Args:
-        before: the earlier state; `None` if the server was not known then.
+        use: the use.
+        before: the earlier facts. `None` if the server was not known then.
+        after: the present facts.
     """
     kept = bool(after.keeps) and (before is None or after.keeps[-1:] != before.keeps[-1:])
     warned = after.warned is not None and (before is None or before.warned is None)
@@ -209,7 +216,10 @@ def measured(use: Use, figure: Figure, moment: Moment, in_use_percent: float) ->
     """Add a measurement of the GPU. It counts for the time since the previous one, so the first counts for no time.
 
     Args:
-        in_use_percent: GPU use from which on the GPU counts as used at this moment.
+        use: the use.
+        figure: the measurement.
+        moment: now.
+        in_use_percent: percentage of use from which on the GPU counts as used at this moment.
     """
     since = use.measured_at
     seconds = 0.0 if since is None else (moment.running - since).total_seconds()
@@ -220,18 +230,24 @@ def measured(use: Use, figure: Figure, moment: Moment, in_use_percent: float) ->
 
 
 def ending(use: Use, end: UseEnd | None) -> Use:
-    """Note how the use ends. The first known end stays; `None` and *unknown* change nothing that is known."""
+    """Return the use with how it ends. The first known end is kept. `None` changes nothing."""
     known = use.end not in (None, UseEnd.UNKNOWN)
     return use if known or end is None else replace(use, end=end)
 
 
 def resumed(use: Use) -> Use:
-    """Note that the use goes on after all, because its server did not stop."""
+    """Return the use without an end, because its server did not stop after all."""
     return replace(use, end=None)
 
 
 def ended(use: Use, end: UseEnd | None, moment: Moment) -> UsageRecord:
-    """Finish the use and return its record."""
+    """Finish the use and return its record.
+
+    Args:
+        use: the open use.
+        end: how it ends. `None` if that is not known now; an end that was noted before counts.
+        moment: now.
+    """
     return record_of(replace(ending(use, end), over=moment))
 
 
@@ -242,7 +258,7 @@ def record_of(use: Use) -> UsageRecord:
 
 
 def _choice(options: Mapping[str, object]) -> str:
-    """Image, profile and their options on one line: ``profile=torch image=cu12``. Only text and numbers are kept."""
+    """Return the user's choice of image and profile on one line: ``profile=torch image=cu12``. Scalars only."""
     parts = (
         f"{name}={value}"
         for name, value in sorted(options.items())

@@ -18,8 +18,11 @@ class UseEnd(Enum):
     USER = "user"
     """The user gave the GPU back, or the server was stopped at the hub, and the hub does not report the actor."""
     IDLE = "idle"
+    """The service stopped the server, because its GPU was idle or its user was away for too long."""
     UNOPENED = "unopened"
+    """The service stopped the server, because nobody opened it in time."""
     LIFETIME = "lifetime"
+    """The service stopped the server after the longest time that the policy allows."""
     FAILED = "failed"
     """The start failed, or the server crashed."""
     LEFT = "left"
@@ -27,12 +30,15 @@ class UseEnd(Enum):
     LOST = "lost"
     """The device disappeared from the machine."""
     NODE_LOST = "node-lost"
+    """The node of the server's pod disappeared."""
     ADMIN = "admin"
     """An administrator of the GPUs stopped the server or released its lease."""
     HUB_STOPPED = "hub-stopped"
     """The server ended because the hub ended, or while the hub or this service was down."""
     RECLAIMED = "reclaimed"
+    """Another project took back a GPU that was used beyond the quota."""
     SIGNED_OUT = "signed-out"
+    """The user was signed out, or lost the right to use the hub."""
     UNKNOWN = "unknown"
 
 
@@ -66,14 +72,14 @@ _OF_REPORT: Mapping[str, UseEnd] = {
 
 
 def end_of_cull(cause: Cause | None) -> UseEnd:
-    """Return how a use ends if this service stopped the server; `cause` is `None` if the cause is not known."""
+    """Return how a use ends if this service stopped the server. *Unknown* if `cause` is `None`, because it was lost."""
     return UseEnd.UNKNOWN if cause is None else _OF_CAUSE[cause]
 
 
 def end_of_ticket(end: TicketEnd) -> UseEnd | None:
-    """Return how a use ends if the start ended that the ticket (the server's place in line) was for.
+    """Return how a use ends when its ticket (the server's place in line) has ended.
 
-    `None` if the ticket ended because the server is ready: then the use goes on.
+    `None` if the ticket ended because the server is ready, so the use goes on.
     """
     return _OF_TICKET.get(end)
 
@@ -82,9 +88,9 @@ def end_of_stop(reason: str, asked: bool, closing: bool = False) -> UseEnd:
     """Return how a use ends when the hub reports the end of its server.
 
     Args:
-        reason: as in ``core.cluster.pod_status``, if the server ended by itself; "" if unknown.
-        asked: whether the hub was asked to stop it.
-        closing: whether only the end of the hub itself stopped it.
+        reason: code of ``core.cluster.pod_status`` for why the server ended by itself; "" if not known.
+        asked: whether the hub was asked to stop the server.
+        closing: whether the hub stopped the server only because the hub itself ended.
     """
     stopped = UseEnd.HUB_STOPPED if closing else UseEnd.USER
     return _OF_REPORT.get(reason, stopped if asked else UseEnd.UNKNOWN)

@@ -17,7 +17,7 @@ class Figure:
     """One measurement of a server's GPU.
 
     Attributes:
-        used_percent, memory_bytes: GPU use and memory in use; `None` if not known.
+        used_percent, memory_bytes: GPU use and memory in use. `None` if the source does not measure it.
         source: what measured the GPU use, as in `core.gpu.samples.DeviceSample`.
     """
 
@@ -34,6 +34,7 @@ class Minute:
         key: key of the use, as in `UsageRecord`.
         at: the beginning of the minute, UTC.
         device: UUID of the device; "" if unknown.
+        source: what measured the GPU use; ``none`` if nothing did.
         used_percent, highest_percent: mean and highest GPU use; `None` if it was not measured in this minute.
         memory_bytes: most memory in use; `None` if it was not measured in this minute.
         measured_seconds: for how long GPU use was measured.
@@ -92,7 +93,15 @@ def with_figure(sums: Sums, figure: Figure, seconds: float) -> Sums:
 
 
 def minute_of(key: str, device: str, at: datetime, sums: Sums, source: str) -> Minute:
-    """Return the row of a minute that has ended, for the database."""
+    """Return the row of a minute that has ended, for the database.
+
+    Args:
+        key: key of the use.
+        device: UUID of the device; "" if unknown.
+        at: a time within the minute, UTC.
+        sums: the measurements within the minute.
+        source: what measured the GPU use.
+    """
     return Minute(
         key=key,
         at=at.replace(second=0, microsecond=0),

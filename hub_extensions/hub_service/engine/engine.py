@@ -1,6 +1,6 @@
-"""The engine: what the HTTP routes of the service can ask for, and the loops that run behind them.
+"""The engine: the functions behind the HTTP routes of the service, and the loops that run in the background.
 
-`Engine` creates the parts and connects them. It decides nothing itself; it only puts together what users,
+`Engine` creates the parts and connects them. It makes no decisions itself; it only collects from the parts what users,
 administrators and metrics see.
 """
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-PRUNE_EVERY = 6 * 3600.0
+PRUNE_EVERY = 6 * 3600.0  # seconds between two removals of old records
 # the form's caution when the service has started and the cluster cannot be read
 UNREAD = "The cluster has not been read yet, so it is not known which GPUs are free. You can join the line already."
 # the form's caution when it offers only CPU although there are cards (not divided, or lost)
@@ -74,8 +74,13 @@ class Engine:
     """A running service: created by `open`, active between `start` and `stop`.
 
     Args:
-        apart: watches the hub's settings, if the hub does not start this service; otherwise `None`.
-        calculator: computes the likely waits; if `None`, a worker process that starts with the first computation.
+        settings: the service's settings.
+        store: the database.
+        state: the state, as it was restored from the store.
+        hub: the hub's API.
+        gpus: reads this machine's GPUs, or the cluster.
+        apart: watches the hub's settings, if the hub does not start this service. `None` if the hub starts it.
+        calculator: computes the likely waits. If `None`, a worker process that starts with the first computation.
     """
 
     def __init__(
@@ -132,8 +137,9 @@ class Engine:
         apart: ServiceApart | None = None,
         calculator: ForecastCalculator | ForecastWorker | None = None,
     ) -> Engine:
-        """Create the engine after reading the store and the GPUs once. GPUs that cannot be read raise nothing here;
-        `health` reports them.
+        """Create the engine after reading the store and the GPUs once. The arguments are those of `Engine`.
+
+        If the GPUs cannot be read, nothing is raised here; `health` reports it.
         """
         allowance = timedelta(seconds=settings.start_seconds)
         on_cluster = settings.cluster is not None
@@ -155,7 +161,7 @@ class Engine:
         return engine
 
     def start(self) -> None:
-        """Start the loops. If the store is read-only, only those that refresh and publish."""
+        """Start the loops. If the store is read-only, only the loops that refresh and publish are started."""
         settings_file = self.settings.culling.policy_file
         deciding = (
             ("deciding about idle servers", self.culler.run),
@@ -362,7 +368,7 @@ class Engine:
         await self.notifier.note_language(user, language)
 
     def _policies(self, user: str, groups: Sequence[str], stands: Sequence[Availability]) -> tuple[CullPolicy, ...]:
-        """Return the limits that a server of this user would have now, one for each offer with a GPU."""
+        """Return the limits that a server of this user would have now, for each offer with a GPU."""
         known, now = frozenset(groups), self.state.clock.utc_now()
         asked = (RuledServer(user, known, each.offer.id, each.offer.pool) for each in stands if each.offer.id != CPU)
         return tuple(self.state.policies.of(server, now)[0] for server in asked) or (self.state.policy,)
@@ -415,8 +421,9 @@ class Engine:
         return None if found is None else (found.user, found.server)
 
     def queue_figures(self) -> messages.QueueFigures:
-        """Return how many tickets (places in line) there are in each state, and since when the longest wait of each
-        offer lasts, for the metrics.
+        """Return the number of tickets (places in line) in each state, and the begin of each offer's longest wait.
+
+        They are for the metrics.
         """
         states: dict[str, int] = {}
         since: dict[str, datetime] = {}
@@ -444,10 +451,10 @@ class Engine:
         return self.servers.server_state(user, server, trespassed)
 
     async def state_for_server(self, user: str, server: str) -> messages.ServerState | None:
-        """Return what `server_state` does, for the server's own extension; `None` if the server is not known here.
+        """Return the same as `server_state`, for the server's own extension. `None` if the server is not known here.
 
-        An answer that asks the extension to save its notebooks for a stop of a cause in `INTERRUPTED` makes it
-        interrupt the kernels. The stop is then recorded as irrevocable before the answer is sent.
+        If the answer asks the extension to save its notebooks, and the cause of the stop is in `INTERRUPTED`, the
+        extension interrupts the kernels. The stop is then recorded as irrevocable before the answer is sent.
         """
         state = self.server_state(user, server)
         cause = "" if state is None or not state.save or state.countdown is None else state.countdown.cause
@@ -461,7 +468,7 @@ class Engine:
         return self.server_state(user, server)
 
     def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:
-        """Return the user's running servers, also those without a GPU, the default one first."""
+        """Return the user's running servers, with and without a GPU. The default server comes first."""
         known = {key for key in self.state.facts if key[0] == user}
         known |= {(lease.user, lease.server) for lease in self.state.leases.values() if lease.user == user}
         states = (self.server_state(*key) for key in sorted(known))
@@ -482,16 +489,16 @@ class Engine:
         return await self._state_of(user, server)
 
     async def keep(self, user: str, server: str) -> messages.ServerState:
-        """Protect a server from the next stop for a while, because its user pressed *keep*; return its state.
+        """Postpone the stop of a server, because its user pressed *Keep*, and return its state.
 
         Raises:
-            Refused: 404, no such server runs. 409, it is not going to be stopped, or the user's budget is used up.
+            Refused: 404, no such server runs. 409, *Keep* would not help, or the user has pressed it too often.
         """
         await self.servers.keep(user, server)
         return await self._state_of(user, server)
 
     async def give_back(self, user: str, server: str, cpu: bool) -> messages.ServerState:
-        """Give the GPU of a server back: the server stops, or comes back without a GPU. See `drains.give_back`."""
+        """Give the GPU of a server back. The server stops; with `cpu` it comes back without one. See `drains`."""
         await drains.give_back(self.state, self.queue.transaction, user, server, cpu)
         self.culler.decide_soon()
         return await self._state_of(user, server)
@@ -515,7 +522,7 @@ class Engine:
         )
 
     async def days(self, span: Span) -> Days:
-        """Return how the GPUs were used in the last day, week or month, for administrators: at most a minute old."""
+        """Return how the GPUs were used in the last day, week or month, for administrators; cached for a minute."""
         now = self.state.clock.utc_now()
         if not is_current(self._days.get(span), now):
             past = await self.store.uses_since(now - span.length)
@@ -541,7 +548,7 @@ class Engine:
         return lease_view.lease_uses(self.state, self.culler)
 
     async def culling(self) -> messages.CullingView:
-        """Return what would happen to each running server now, and the failed stops, for administrators."""
+        """Return the present culling decision about each running server, and the failed stops, for administrators."""
         servers = await culled_servers(self.state, self.culler.decision, self.culler.grounds)
         return messages.CullingView(self.state.clock.utc_now(), servers, self.failed_stops.info())
 
@@ -569,16 +576,14 @@ class Engine:
         await self.watcher.give_up(lease, admin, why)
 
     def forecasts(self) -> messages.ForecastReport:
-        """Return how good the wait forecasts were for each pool (devices of one kind, with one line), and how old the
-        last forecast is.
-        """
+        """Return the accuracy of the wait forecasts of each pool (devices of one kind), and the age of the last one."""
         return self.state.forecasts.report(self.state.clock)
 
     async def progress(self, user: str, server: str, report: messages.Progress) -> bool:
-        """Record when a server expects to be done with its GPU, for the wait forecasts.
+        """Record a server's report of when its computation will be done, for the wait forecasts.
 
         Returns:
-            Whether the report is used; not if the server has no GPU, or if the report does not fit earlier ones.
+            Whether the report is used. It is not if the server has no GPU, or if a later report came before it.
         """
         async with self.queue.transaction() as transaction:
             facts = self.state.facts.get((user, server))
@@ -587,7 +592,7 @@ class Engine:
             return transaction.state.forecasts.record_progress((user, server), report, facts.started, self.state.clock)
 
     def note_port_problem(self, problem: str) -> None:
-        """Note for `health` why the service does not listen at its own port; "" if it does."""
+        """Set why the service does not listen at its own port, for `health`; "" if it does."""
         self._port_problem = problem
 
     @property
@@ -596,7 +601,7 @@ class Engine:
         return self.store.read_only
 
     def health(self) -> messages.Health:
-        """Return the health of the service. Without a token, only `ready` of it is shown."""
+        """Return the health of the service. The route shows only `ready` of it to requests without a token."""
         age = self.state.inventory_age()
         away = self.state.hub_view.away_since
         failing = self._failed_at is not None and asyncio.get_running_loop().time() - self._failed_at < 3 * AGAIN

@@ -1,1 +1,1 @@
-"""The start of the service: settings, folder, addresses and port."""
+"""What the GPU service needs at its start: settings, state folder, addresses and port."""

@@ -1,4 +1,4 @@
-"""Where the hub, its proxy and users' servers reach the service, and what the service inherits of the environment."""
+"""Addresses at which the hub, its proxy and users' servers reach the service, and the variables that it inherits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def at(host: str, port: int) -> str:
 
 
 def reached_at(host: str, port: int) -> tuple[str, str]:
-    """Return the address of a service that listens on `host`, and a note if the address is a guess.
+    """Return the address of a service that listens on `host`, and a note for the log if the address is a guess.
 
-    A service that listens on all addresses is reached at one of them, the first that others can reach, preferably of
-    the family of `host`. In a pod the host name resolves to the pod's own address.
+    If the service listens on all addresses, one of this machine's addresses is chosen: of the same family (IPv4, IPv6)
+    as `host` if possible, and not a loopback address. In a pod the host name resolves to the pod's own address.
     """
     if host not in EVERYWHERE:
         return at(host, port), ""

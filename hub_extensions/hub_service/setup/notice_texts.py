@@ -27,9 +27,10 @@ TRIALS: tuple[Values, ...] = (
         "minutes": None,
     },
 )
-"""Values with which every template is tested: with and without a time limit, the default server and another."""
+"""Values with which every template is tested: with and without a time limit, the default server and a named one."""
 WRONG = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-LONGEST_SUBJECT = 200
+"""Exceptions that a faulty template may raise."""
+LONGEST_SUBJECT = 200  # characters
 
 
 WARNED_FOR: Mapping[str, str] = {
@@ -42,7 +43,13 @@ WARNED_FOR: Mapping[str, str] = {
 
 
 def warning_subject(title: str, left: timedelta, t: Catalogue = ENGLISH) -> str:
-    """Return the subject of the warning before a stop, on one line."""
+    """Return the subject of the warning before a stop, on one line.
+
+    Args:
+        title: the offer's title.
+        left: time until the stop.
+        t: translates into the user's language.
+    """
     return " ".join(t("Your server stops in %1: %2", _in_steps(left, t), t(title)).split())[:LONGEST_SUBJECT]
 
 
@@ -52,8 +59,12 @@ def warning_text(
     """Return the warning for a user without an open page.
 
     Args:
-        cause: why the server stops, a key of `WARNED_FOR` or another cause.
-        words: the message of the administrator who ordered the stop; "" without one.
+        cause: why the server stops. A cause that is not in `WARNED_FOR` is not explained in the text.
+        left: time until the stop.
+        stops_at: wall-clock time of the stop.
+        url: address of the server.
+        t: translates into the user's language.
+        words: the explanation of the administrator who ordered the stop; "" if there is none.
     """
     at = stops_at.astimezone(timezone.utc).strftime("%H:%M UTC")
     why = t(WARNED_FOR[cause]) if cause in WARNED_FOR else ""
@@ -111,7 +122,11 @@ class NoticeTexts:
 
     @classmethod
     def of(cls, config: NoticeConfig) -> NoticeTexts:
-        """Parse and test the templates. Raises TemplateProblem."""
+        """Parse and test the templates.
+
+        Raises:
+            TemplateProblem: a template cannot be used; the text names the setting.
+        """
         made = cls(
             _tried("notice_subject", config.notice_subject),
             _tried("notice_text", config.notice_text),

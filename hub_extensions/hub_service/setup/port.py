@@ -1,6 +1,7 @@
-"""Binds the service's port in the hub process from the hub's start on, or another port if that one is taken.
+"""Bind the service's port in the hub process from the hub's start on, or another port if that one is taken.
 
-The hub hands the listening sockets to the service, so that no other program can take the port between two starts.
+The hub passes the listening sockets to the service, so that no other program can take the port while the service is
+restarted.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from hub_extensions.hub_service.setup.settings import Settings
 
 
 def is_hub_starting() -> bool:
-    """Return whether this process is a starting hub, and not a command such as ``jupyterhub token`` or our ``doctor``,
-    which read the hub's configuration file too.
+    """Return whether this process is a starting hub.
+
+    Commands such as ``jupyterhub token`` or our ``doctor`` read the hub's configuration file too.
     """
     module = sys.modules.get("jupyterhub.app")
     return sys.platform == "linux" and module is not None and bool(module.JupyterHub.initialized())
@@ -28,7 +30,7 @@ class KeptPort(NamedTuple):
     """The result of binding the service's port in the hub.
 
     Attributes:
-        settings: the service's settings; if another port is used instead, `moved_url` has its address.
+        settings: the service's settings. If another port is used instead, `moved_url` is its address.
         note: for the hub's log; "" if all is well.
         is_own_listener: False if another account's program is reached at the service's address.
     """
@@ -39,9 +41,10 @@ class KeptPort(NamedTuple):
 
 
 def hold_port(settings: Settings, url: str) -> KeptPort:
-    """Bind the service's port in the hub, or another port that is used instead while another program has it.
+    """Bind the service's port in the hub. While another program has the port, bind another one instead.
 
     Args:
+        settings: the service's settings.
         url: the configured address of the service; "" if not set. If it names another machine, which forwards to
             this one, no other port can be used instead, because that machine would not know it.
     """

@@ -1,8 +1,8 @@
-"""The settings that the hub sends to a service that it does not start, in the service's field ``info``; no secrets.
+"""The settings that the hub sends to a service that it does not start, in JupyterHub's field ``info`` of the service.
 
-``configuration.py`` writes it in the hub, ``settings_client.py`` reads it in the service. Secrets come from the
-service's environment. Without a secret between hub and service in the environment, both derive it from the service's
-token.
+``configuration.py`` writes the field in the hub, and ``settings_client.py`` reads it in the service. It contains no
+secrets; they come from the service's environment. The secret with which the hub signs its requests is derived from the
+service's token, unless the environment of both contains one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PURPOSE = b"jupyterhub-gpu: what the hub proves itself with"
 
 @dataclass(frozen=True)
 class ServiceEnvironment:
-    """What a service that the hub does not start knows before it asks the hub: some fields of `Settings`, and secrets.
+    """What a service knows before it asks the hub for its settings: some fields of `Settings`, and secrets.
 
     Attributes:
         hub_api_url: address of the hub's API.
@@ -47,7 +47,7 @@ class ServiceEnvironment:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Return field of `Settings` -> value, for the fields that the service knows without the hub."""
+        """Return a mapping from field of `Settings` to value, for the fields that the service knows without the hub."""
         known = {name: value for name, value in vars(self).items() if name in OF_ITS_OWN}
         return {**known, **self.secrets, "hub_secret": self.hub_secret}
 
@@ -84,7 +84,7 @@ def from_environment(name: str, environ: Mapping[str, str]) -> str:
     """Return the value of the environment variable for a name of `BY_ENVIRONMENT`; "" if it is not set.
 
     Raises:
-        SettingsError: it cannot be used; the text names the variable, but not its value.
+        SettingsError: the value cannot be used. The text names the variable, but not its value.
     """
     about = settings_in(Settings)[name]
     value = environ.get(about.variable, "")
@@ -111,7 +111,7 @@ def to_info(settings: Settings) -> dict[str, Any]:
 
 
 def from_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return our part of a service's ``info``; `None` if the hub's configuration lacks it."""
+    """Return the settings in a service's ``info``. `None` if there are none: ``configure(c)`` was not called there."""
     settings, needs = info.get("settings"), info.get("needs", [])
     if not isinstance(settings, dict) or not isinstance(needs, list):
         return None
@@ -119,7 +119,11 @@ def from_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def settings_from(received: Mapping[str, Any], own: ServiceEnvironment) -> Settings:
-    """Return the settings that the hub sent, together with what the service knows itself.
+    """Return the settings that the hub sent, together with those that the service knows itself.
+
+    Args:
+        received: the settings, as `from_info` returns them.
+        own: what the service knows itself.
 
     Raises:
         SettingsError: a field is unknown or wrong (another version wrote it), or a variable is missing here.

@@ -1,7 +1,8 @@
-"""The service's settings: one JSON file, written by ``configure(c)`` and read once at the service's start.
+"""The service's settings: one JSON file, written by ``configure(c)`` in the hub and read once at the service's start.
 
-A service that the hub does not start does not have this file and asks the hub (``service_info.py``,
-``settings_client.py``). The file holds secrets: it is written with mode 0600, and no secret appears in a ``repr``.
+If the hub does not start the service, the service has no such file and asks the hub for its settings
+(``service_info.py``, ``settings_client.py``). The file contains secrets, so it is written with mode 0600, and no secret
+appears in a ``repr``.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ class Settings(ServiceConfig, NoticeConfig):
         hub_secret: signs the hub's requests to ``/services/gpu/hub/…``.
         api_token: the service's own token at the hub's API (fixed in configuration, so a restart does not change it).
         base_url: the hub's base URL, starting and ending in a slash.
-        hub_api_url: the hub's API; "" if the environment of a service that the hub starts has it.
-        moved_url: where hub and proxy reach the service while another program has its port; "" otherwise.
+        hub_api_url: address of the hub's API; "" if the hub starts the service and passes the address in the
+            environment.
+        moved_url: address for hub and proxy while another program has the service's port; "" otherwise.
         public_url: the hub's public address, if it is configured; "" otherwise.
         start_seconds: how long a start may take before the spawner or the hub ends it. It is part of the longest wait,
             which users see as "at most …".
         allow_named_servers: users may have more than one server, so "work on CPU meanwhile" is offered.
         offers, queue, culling: the administrator's settings of the offers, of the line and of culling.
-        cluster: servers are pods of a cluster whose GPUs are watched; `None` if they are processes of this machine.
+        cluster: settings of the cluster, if servers are pods. `None` if servers are processes of this machine.
     """
 
     hub_secret: str = field(repr=False, kw_only=True)
@@ -65,7 +67,7 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @property
     def folder(self) -> Path:
-        """Return the service's own folder (mode 0700, on a local disk): database, its copies, lock, secrets."""
+        """Return the service's own folder (mode 0700, on a local disk): database, its backups, lock file, secrets."""
         return Path(self.state_dir)
 
     @property
@@ -89,7 +91,7 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @property
     def servers_url(self) -> str:
-        """Return the address for users' servers: the direct URL, unless the administrator names another."""
+        """Return the address for users' servers: the service's direct URL, unless the administrator sets another."""
         usual = f"{self._usual_origin}{self.prefix.rstrip('/')}"
         return (self.cluster.servers_url if self.cluster is not None else "") or usual
 
@@ -105,12 +107,16 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @property
     def store_url(self) -> str:
-        """Return the database: the administrator's own URL, or an SQLite file in `state_dir`."""
+        """Return the database's URL: the administrator's own, or that of an SQLite file in `state_dir`."""
         return self.database_url or f"sqlite:///{self.folder / 'gpu.sqlite'}"
 
     @classmethod
     def load(cls: type[Made], path: str | os.PathLike[str]) -> Made:
-        """Read the file. Raises SettingsError if it is missing, not readable, not JSON, or a field is wrong."""
+        """Read the file.
+
+        Raises:
+            SettingsError: it is missing, not readable or not JSON, or a field is wrong.
+        """
         return read_settings(path, cls)
 
     def dump(self, path: str | os.PathLike[str]) -> None:

@@ -1,6 +1,7 @@
-"""The settings of a service that the hub does not start: waits until the hub sends them, and notices changes.
+"""The settings of a service that the hub does not start: wait until the hub sends them, and detect changes.
 
-After a change the service ends, and whoever started it starts it again; nothing is changed while it runs.
+After a change the service ends, and its supervisor (systemd, Kubernetes) starts it again with the new settings. No
+setting changes while the service runs.
 """
 
 from __future__ import annotations
@@ -20,21 +21,27 @@ from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, Se
 log = logging.getLogger("hub_extensions.hub_service.setup.settings_client")
 
 ASK_AGAIN = 60.0  # seconds between two checks whether the hub has other settings
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0  # seconds between two tries while the hub sends no settings
 TOKEN_SECONDS = 30.0
-"""The hub may refuse the token for this long. A hub that was rolled back to a version without this package forgets the
-token, and the chart creates another one later. Whoever starts this service again then passes the new one.
+"""If the hub refuses the token for this long, the service ends. A hub that was rolled back to a version without this
+package forgets the token, and the chart creates another one later. The service gets the new token at its next start.
 """
 EXIT_TOKEN_REFUSED = 77
-"""`EX_NOPERM` of sysexits.h. The supervisor ends too, because a child that it starts again would have the old token."""
+"""Exit status (`EX_NOPERM` of sysexits.h) after which the supervisor process ends too: it has only the old token."""
 WITHHELD_SECONDS = 60.0
-"""The hub may accept the token for this long without sending settings. A hub that starts the service itself does so for
-ever, and two services would manage its servers. A single refusal may come from a hub that is only starting.
+"""If the hub accepts the token but sends no settings for this long, the service ends. The hub then starts a service
+itself, and two services would manage its servers. A single refusal may come from a hub that is just starting.
 """
 
 
 class RemoteSettings:
-    """The settings in the hub's current configuration, compared with those this service was started with."""
+    """Gets the settings from the hub, and detects if they differ from those that this service was started with.
+
+    Args:
+        own: what the service knows without the hub: addresses, token and secrets.
+        lifetime: ends the service.
+        clock: monotonic seconds; tests replace it.
+    """
 
     def __init__(
         self, own: ServiceEnvironment, lifetime: Lifetime, *, clock: Callable[[], float] = time.monotonic
@@ -49,7 +56,7 @@ class RemoteSettings:
         self._withheld_since: float | None = None
 
     async def wait_for_settings(self) -> Settings | None:
-        """Return the settings as soon as the hub has valid ones; `None` if a stop came first.
+        """Return the settings as soon as the hub sends valid ones. `None` if the service was told to stop before.
 
         Each reason for waiting is logged once.
         """
@@ -70,9 +77,10 @@ class RemoteSettings:
         return None
 
     async def has_changed(self, may_be_new: bool) -> bool:
-        """Return whether the hub has other settings, in which case this service ends.
+        """Ask the hub once a minute for its settings. True if they have changed, so this service ends.
 
-        Asks once a minute, or at once if the hub may have been restarted.
+        Args:
+            may_be_new: whether the hub may have been restarted, so it is asked at once.
         """
         now = self._clock()
         self._refused_since = None
@@ -95,7 +103,7 @@ class RemoteSettings:
         return True
 
     def _refused_settings(self, problem: HubRefused) -> bool:
-        """Handle a hub that does not send its settings: if that lasts, the service ends."""
+        """Handle a hub that refuses to send settings. True after `WITHHELD_SECONDS` of it, when the service ends."""
         log.debug("the hub does not send the settings: %s", problem)
         if problem.status not in (401, 403, 404):
             return False
@@ -114,7 +122,7 @@ class RemoteSettings:
         return True
 
     def refused(self, problem: HubRefused) -> None:
-        """Handle a hub that refuses the token: if that lasts, the service ends."""
+        """Handle a hub that refuses the token. If it has done so for `TOKEN_SECONDS`, the service ends."""
         if problem.status not in (401, 403):
             return
         now = self._clock()

@@ -1,6 +1,6 @@
-"""The service's own folder and the secrets in it: created at the hub's start, private, the same after a restart.
+"""The service's own folder and the secrets in it, which are created at the hub's first start and then kept.
 
-The pod of a hub without a volume starts with an empty folder each time. There the secrets are derived from another
+If the hub's pod has no volume, it starts with an empty folder each time. The secrets are then derived from another
 secret that is the same at each start, such as the hub's ``cookie_secret``.
 """
 
@@ -27,8 +27,9 @@ SHORTEST_LASTING = 16
 
 
 def folder_apart(path: Path) -> Path:
-    """Create the folder of a service that the hub does not start. The root of a volume may belong to another account;
-    then its mode is left.
+    """Create the folder of a service that the hub does not start, with mode 0700.
+
+    If the folder is the root of a volume and belongs to another account, its mode is not changed.
 
     Raises:
         SettingsError: it cannot be created or written.

@@ -1,8 +1,7 @@
-"""``jupyterhub-gpu doctor``: finds faults of this machine or of a configuration, and explains how to repair them.
+"""``jupyterhub-gpu doctor``: find faults of this machine or of a configuration, and explain how to repair them.
 
-Each check is a function that yields a `Diagnosis` for each thing that it finds, good or bad.
-
-It changes nothing. A configuration is loaded without writing to its state folder.
+Each check is a function that yields a `Diagnosis` for each thing that it finds, good or bad. The command changes
+nothing; it also loads the configuration without writing to the state folder.
 """
 
 from __future__ import annotations
@@ -40,7 +39,11 @@ from hub_extensions.tools.doctor.service import (
 
 
 def examine(config: Path | None) -> tuple[Diagnosis, ...]:
-    """Run all checks of this machine. With a ``jupyterhub_config.py``, check the configuration and the service too."""
+    """Run all checks.
+
+    Args:
+        config: path of a ``jupyterhub_config.py``. None to check this machine only, without configuration and service.
+    """
     findings = [*python(), *hub_version(), *proxy(), *jupyterlab(), *package()]
     if config is None:
         return (*findings, *gpus(None), *other_accounts())

@@ -1,6 +1,4 @@
-"""Checks for servers that run under their users' system accounts: whether the hub may start them, and which accounts
-are missing.
-"""
+"""Checks for servers that run under their users' system accounts: may the hub start them, and are accounts missing?"""
 
 from __future__ import annotations
 
@@ -30,9 +28,9 @@ def accounts(config: Config, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def spawner_for(config: Config, settings: Settings) -> str:
-    """Return advice on the spawner for a hub on one machine.
+    """Return advice on the spawner, for a hub on one machine that has a spawner without GPUs.
 
-    It is a line for the configuration, or the problem with the users' accounts that has to be solved first.
+    The advice is a line for the configuration, or the problem with users' accounts that has to be solved first.
     """
     for problem in _with_accounts(config, settings):
         return f"{problem.text} {problem.fix}"
@@ -52,9 +50,9 @@ def findings(
 
     Args:
         uid: uid of the hub.
-        people: users that the configuration names.
-        account_of: name -> uid; None if the account does not exist.
-        makes_accounts: the hub creates missing accounts.
+        people: names of the users in the configuration (``allowed_users``, ``admin_users``).
+        account_of: returns the uid of a user name. None if the account does not exist.
+        makes_accounts: whether the hub creates missing accounts (``create_system_users``).
     """
     if uid != 0 and not (people and all(account_of(name) == uid for name in people)):
         text = f"The hub runs as uid {uid}, which may start no server as another account, and gpu-local starts each so."

@@ -33,12 +33,12 @@ from hub_extensions.tools.use_sources import ASK_IT, ask_once
 
 
 def apart(config: Config) -> bool:
-    """Whether the hub does not start the GPU service itself, because the service has its own Deployment or unit."""
+    """Whether the GPU service has its own Deployment or systemd unit, so that the hub does not start it."""
     return config.GpuService.get("started_by_hub", True) is False
 
 
 def wiring(config: Config, settings: Settings) -> Iterator[Diagnosis]:
-    """Check that ``configure(c)`` is called, and that what it sets is still in force: scopes, roles, the spawner."""
+    """Check that ``configure(c)`` is called, and that no later line changes the roles, scopes or spawner it sets."""
     names = [service.get("name") for service in config.JupyterHub.get("services", [])]
     if SERVICE_NAME not in names:
         fix = "On the last line: from hub_extensions import configure; configure(c)"
@@ -78,7 +78,7 @@ def limits(config: Config) -> Iterator[Diagnosis]:
 
 
 def sign_on(config: Config) -> Iterator[Diagnosis]:
-    """Check the settings of our authenticator ``single-sign-on``, if it is chosen, by the class's own check."""
+    """Check the settings of our authenticator ``single-sign-on``, if the configuration uses it."""
     if not is_single_sign_on(value_of(config, "JupyterHub", "authenticator_class")):
         return
     if missing := [name for name in ("oauthenticator", "jwt") if find_spec(name) is None]:
@@ -109,7 +109,7 @@ def culling(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _policy_file(policy: CullPolicy) -> Diagnosis:
-    """Check the current content of the policy file. Whether the service uses it already, its health shows."""
+    """Check the present policy file. Its use by the running service is checked by `service.policy_file`."""
     try:
         rules = read_policy_file(policy.policy_file, policy)
     except PolicyFileError as problem:
@@ -121,7 +121,7 @@ def _policy_file(policy: CullPolicy) -> Diagnosis:
 
 
 def grace(config: Config, settings: Settings) -> Iterator[Diagnosis]:
-    """Check the grace periods that a server's pod gets to end after a stop."""
+    """Check the grace periods: the times that a server's pod gets to end after a stop."""
     if settings.cluster is None or not settings.culling.enabled:
         return
     pods = _of_spawner(config, "extra_pod_config")
@@ -152,7 +152,7 @@ def _of_spawner(config: Config, name: str) -> Any:
 
 
 def notices(settings: Settings) -> Iterator[Diagnosis]:
-    """Check the channel for notices to users without an open page, and whether the last notice was delivered."""
+    """Report for each channel (webhook, e-mail) whether the last notice to a user could be sent."""
     from hub_extensions.hub_service.engine.uses.notifier import last_sendings
 
     for channel, last in last_sendings(settings).items():
@@ -177,7 +177,7 @@ def prometheus(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def prometheus_finding(reading: DcgmReading) -> Diagnosis:
-    """Judge an answer of Prometheus: whether it can be used for culling on MIG devices."""
+    """Return whether Prometheus knows the use of this machine's MIG devices, judged by its answer."""
     if reading.message:
         return Diagnosis("prometheus", "warning", reading.message, ASK_IT)
     known, lacking = len(reading.figures), len(reading.missing)

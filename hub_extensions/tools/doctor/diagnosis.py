@@ -13,7 +13,7 @@ class Diagnosis:
 
     Attributes:
         check: a stable name for programs, such as ``gpus`` or ``port``.
-        state: ``ok``, ``warning``, or ``problem`` if the hub cannot work so.
+        state: ``ok``, ``warning``, or ``problem`` if the hub cannot work with it.
         text: what was found.
         fix: what to do about it; "" if nothing is wrong.
     """

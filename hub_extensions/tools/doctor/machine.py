@@ -1,4 +1,4 @@
-"""Checks of this machine, or of the cluster: whether programs are installed, GPUs can be read, processes be seen."""
+"""Checks of this machine or of the cluster: installed programs, readable GPUs, visible processes of other accounts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,13 @@ OLDEST_HUB, NEWEST_HUB = (5, 3), (7, 0)
 
 
 def place_of_gpus(settings: Settings, *, apart: bool) -> Iterator[Diagnosis]:
-    """Check the GPUs, on this machine or in a cluster."""
+    """Check the GPUs, on this machine or in the cluster.
+
+    Args:
+        settings: the service's settings.
+        apart: whether the hub does not start the service. The service then reads the cluster with its own account, and
+            nothing can be checked here.
+    """
     if settings.cluster is None:
         return chain(gpus(settings), other_accounts())
     return _cluster_elsewhere(settings.cluster) if apart else _cluster(settings, settings.cluster)
@@ -90,7 +96,7 @@ def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
     """Check which GPUs of this machine can be offered.
 
     Args:
-        settings: the service's settings; None if no configuration was given.
+        settings: the service's settings. None if no configuration was given; simulation and offers are not checked.
     """
     if settings is not None and settings.offers.simulate is not None:
         text = f"The GPUs are simulated (layout {settings.offers.simulate})."
@@ -131,7 +137,7 @@ def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
 
 
 def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
-    """Check what this account may see of the cluster; the hub's own account may see more or less."""
+    """Check what this account may read of the cluster, and report the GPUs. The hub's account may read more or less."""
     try:
         view = read_once(config)
     except ClusterUnreadable as problem:
@@ -168,8 +174,8 @@ def renamed(mapped: Mapping[str, str], there: Mapping[str, int]) -> Iterator[Dia
     """Report GPU resources whose names are not NVIDIA's, and whether ``c.GpuOffers.resources`` makes offers of them.
 
     Args:
-        mapped: resource -> offer, as the setting has it.
-        there: resource -> number of GPUs on the nodes.
+        mapped: resource name -> offer, from the setting.
+        there: resource name -> number of such GPUs on the nodes.
     """
     for name, offer in mapped.items():
         if name in there:
@@ -183,9 +189,10 @@ def renamed(mapped: Mapping[str, str], there: Mapping[str, int]) -> Iterator[Dia
 
 
 def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> Iterator[Diagnosis]:
-    """Warn if culling is enabled without Prometheus, and the use of a MIG device can be measured only by DCGM.
+    """Warn if culling is enabled without Prometheus, and the use of some MIG devices can be measured only by DCGM.
 
     Args:
+        settings: the service's settings.
         kinds: MIG profile (None for a whole card) and product name of each device.
     """
     if not settings.culling.enabled or settings.prometheus_url:
@@ -198,9 +205,9 @@ def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> I
 
 
 def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
-    """Explain that the cluster is not checked here.
+    """Report that the cluster is not checked here.
 
-    A service in its own Deployment reads the cluster with its own account, so the hub's account needs no right to.
+    A service in its own Deployment reads the cluster with its own account, so the hub's account needs no such right.
     """
     place = f"-n {config.namespace} " if config.namespace else ""
     text = (
@@ -212,7 +219,7 @@ def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
 
 
 def other_accounts() -> Iterator[Diagnosis]:
-    """Check that the processes of servers under other accounts can be inspected, so that none is overlooked."""
+    """Check that this account can inspect processes of other accounts: a server's process may still use its GPU."""
     scan, whole = procfs.scan(), sees_all_processes()
     if os.geteuid() == 0 and whole and not scan.hidden and not scan.unread:
         yield Diagnosis("processes", "ok", "Left-overs of servers can be found and ended: this account is root.")

@@ -22,7 +22,7 @@ from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, Se
 from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
 
 KNOWN_OF = ("measured", "ready", "shared", "cut-on-demand", "not-read")
-"""Values of ``reason`` in the health report's evidence (who measures the use of an offer) that need no action."""
+"""Values of ``reason`` that need no action, in the health report's entries about who measures the use of an offer."""
 
 
 def state_dir(settings: Settings) -> Iterator[Diagnosis]:
@@ -51,7 +51,7 @@ def state_dir(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def disk_of(path: Path) -> str:
-    """Return the type of a path's file system, as in /proc/mounts; empty if unknown."""
+    """Return the type of a path's file system, as in /proc/mounts; "" if unknown."""
     best, kind = "", ""
     for line in Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
         _, mount, found = line.split(" ")[:3]
@@ -139,9 +139,10 @@ def _account(uid: int) -> str:
 
 
 def health_of(settings: Settings, secret: str) -> Mapping[str, Any] | None:
-    """Return the health report of a running service; None if it does not answer.
+    """Return the health report of a running service. None if it does not answer.
 
     Args:
+        settings: the service's settings.
         secret: the hub's secret, with which the request is signed to get all details; "" if it is not known.
     """
     address = f"{settings.url}/health"
@@ -160,9 +161,12 @@ def _kept_secret(settings: Settings) -> str:
 
 
 def secret_apart(config: Config, shared: str) -> str:
-    """Return the hub's secret for a service that the hub does not start; "" if the service's token is not known.
+    """Return the secret with which the hub signs its requests to a service that it does not start.
+
+    "" if the configuration does not contain the service's token.
 
     Args:
+        config: the hub's configuration.
         shared: ``c.GpuService.shared_secret``.
     """
     tokens = [each.get("api_token") for each in config.JupyterHub.services if each.get("name") == SERVICE_NAME]
@@ -170,7 +174,11 @@ def secret_apart(config: Config, shared: str) -> str:
 
 
 def evidence(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report for each offer who measures its GPU use, according to the running service, and the age of the figures."""
+    """Report for each offer what measures the use of its GPUs, and the age of the measurements.
+
+    Args:
+        health: the health report of the running service. None if it does not answer, so nothing is reported.
+    """
     for each in (health or {}).get("evidence") or ():
         age = "" if each["age_seconds"] is None else f", the oldest figure {each['age_seconds']:.0f} s old"
         servers = f", of {each['measured']} of {each['leases']} servers{age}" if each["leases"] else ""
@@ -181,12 +189,16 @@ def evidence(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
 
 
 def minute(moment: str) -> str:
-    """Shorten a time in ISO form from the service's answer to the minute: ``2026-01-31 14:02 UTC``."""
+    """Format a time in ISO form, which must be UTC, to the minute: ``2026-01-31 14:02 UTC``."""
     return f"{moment[:10]} {moment[11:16]} UTC"
 
 
 def policy_file(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report whether the service uses the policy file of culling as it is now, and rules in it that may be mistakes."""
+    """Report whether the service could read the present policy file of culling, and rules in it that may be mistakes.
+
+    Args:
+        health: the health report of the running service. None if it does not answer, so nothing is reported.
+    """
     status, valid = (health or {}).get("policy_file"), (health or {}).get("policy_file_valid")
     if not status:
         return
@@ -200,7 +212,11 @@ def policy_file(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
 
 
 def failed_stops(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report servers that should have been stopped but still run and hold a GPU."""
+    """Report servers that should have been stopped but still run and hold a GPU.
+
+    Args:
+        health: the health report of the running service. None if it does not answer, so nothing is reported.
+    """
     failed = (health or {}).get("stops_failed") or 0
     if failed:
         text = f"{failed} server(s) could not be stopped by the deadline; each is tried again."
@@ -209,7 +225,11 @@ def failed_stops(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
 
 
 def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report if the service's clock differs from the hub's, which is that of this machine."""
+    """Report if the service's clock differs from the hub's clock, which is the clock of this machine.
+
+    Args:
+        health: the health report of the running service. None if it does not answer, so nothing is reported.
+    """
     clock = (health or {}).get("clock")
     if clock is None or "NTP" not in clock:
         return

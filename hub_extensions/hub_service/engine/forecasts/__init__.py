@@ -1,1 +1,1 @@
-"""The wait forecasts in the service: when they are computed, by which process, and how they came true."""
+"""The wait forecasts in the service: when they are computed, by which process, and how accurate they were."""

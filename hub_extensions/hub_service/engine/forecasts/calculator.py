@@ -32,15 +32,15 @@ class ForecastCalculator:
         self._pages.clear()
 
     def add_page(self, page: Sequence[Stay]) -> None:
-        """Add past uses to the history. The pages, and the uses in each, come with the latest end first."""
+        """Add a page of past uses to the history. The use that ended last comes first, within and across pages."""
         # pickled, 20,000 uses take 1 MiB instead of 8, and the model keeps only a part of them
         self._pages.append(pickle.dumps(page, pickle.HIGHEST_PROTOCOL))
 
     def load_history(self, joins: Sequence[Given]) -> None:
-        """Forget everything and learn from the added pages of past uses, then from the forecasts that came true.
+        """Forget everything, then learn from the added pages of past uses and from the errors of past forecasts.
 
         Args:
-            joins: the forecasts that users were given when they joined the line.
+            joins: past forecasts that users were given when they joined the line, with their outcomes.
         """
         model = WaitModel()
         while self._pages:  # the last page first, because the model learns in the order in which uses ended
@@ -56,9 +56,10 @@ class ForecastCalculator:
         """Learn what is new, then compute the likely waits.
 
         Args:
+            inputs: the line, the leases and their announced ends.
             stays: past uses (one server's time with a GPU) that ended since the last call.
-            matured: forecasts that came true since the last call.
-            seed: of the simulation.
+            matured: forecasts whose tickets have started since the last call.
+            seed: of the simulation's random numbers.
 
         Returns:
             The likely waits, and the seconds of processor time that they took.
@@ -76,11 +77,11 @@ class ForecastCalculator:
         return found, time.thread_time() - began
 
     def release(self) -> None:
-        """Forget what was learned. The history has to be loaded before the next question."""
+        """Forget what was learned. The history has to be loaded before the next computation."""
         self._model = WaitModel()
 
     def close(self) -> None:
-        """Let a computation in another thread give up soon."""
+        """Let a computation that runs in another thread end soon, without a result."""
         self._closed = True
 
     def _mature(self, given: Sequence[Given]) -> None:

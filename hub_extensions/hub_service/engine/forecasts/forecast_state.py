@@ -1,4 +1,4 @@
-"""The wait forecast's part of the state: the last result, forecasts that came true, and what is still to be learned.
+"""The wait forecast's part of the state: the last result, past forecasts with their outcomes, and uses to learn from.
 
 It changes with the committed changes, like the rest of the state.
 """
@@ -34,7 +34,7 @@ from hub_extensions.core.usage.stays import stay_of
 from hub_extensions.hub_service.engine.forecasts.past_uses import PastUses
 from hub_extensions.hub_service.engine.state.clock import RunningClock
 
-ServerKey = tuple[str, str]
+ServerKey = tuple[str, str]  # name of the user and of the server
 UNREAD = 20_000
 """Maximum number of finished uses (one server's time with a GPU) that are kept until they are learned."""
 
@@ -46,11 +46,11 @@ class ForecastState:
         waits: the result of the last computation; `None` before the first one.
         revision: grows with every change of tickets (places in line), leases, devices and pools (devices of one kind).
         stays: finished uses (one server's time with a GPU) from which the calculator has not learned yet.
-        matured: forecasts that came true, from which the calculator has not learned yet.
+        matured: forecasts whose tickets have started, from which the calculator has not learned yet.
         given: ticket -> the forecasts that its user was given and whose outcome is not known yet.
-        records: pool -> the last forecasts that came true.
+        records: pool -> the latest forecasts whose tickets have started.
         joins: pool -> the forecasts of `records` that users were given when they joined the line.
-        progress: server -> its last report of when it will be done, and the reported end in running time.
+        progress: server -> its last report of when its computation will be done, and that end on the running clock.
         past: usual start times and memory peaks.
     """
 
@@ -67,11 +67,11 @@ class ForecastState:
         self._judged: dict[str, Accuracy] = {}
 
     def note_change(self) -> None:
-        """Note a change of something that waits depend on."""
+        """Increase the revision, because something has changed that waits depend on."""
         self.revision += 1
 
     def take(self, waits: LikelyWaits) -> None:
-        """Store the result of a computation."""
+        """Keep the result of a computation."""
         self.waits = waits
 
     # -------------------------------------------------------------- for pages and clients
@@ -90,7 +90,10 @@ class ForecastState:
         """Add the likely wait to the verdict (admission's answer) about a waiting ticket (the user's place in line).
 
         Args:
-            offer: the offer that the position is for.
+            ticket: the ticket.
+            verdict: the answer of admission.
+            offer: the offer in whose line the ticket's position is counted.
+            clock: the running clock.
         """
         waits = self.fresh(clock.elapsed())
         if waits is None or verdict.forecast is None:
@@ -154,13 +157,13 @@ class ForecastState:
     # -------------------------------------------------------------- its own record
 
     def accuracy(self, pool: str) -> Accuracy:
-        """Return how well the last forecasts of a pool (devices of one kind) came true."""
+        """Return the accuracy of the latest forecasts of a pool (devices of one kind)."""
         if pool not in self._judged:
             self._judged[pool] = accuracy_of(pool, self.records.get(pool, ()))
         return self._judged[pool]
 
     def report(self, clock: RunningClock) -> ForecastReport:
-        """Return how good the forecasts of each pool were, and how old the last result is, for administrators."""
+        """Return the accuracy of each pool's forecasts, and the age of the last result, for administrators."""
         waits = self.fresh(clock.elapsed())
         views = {} if self.waits is None else self.waits.pools
         pools = (
@@ -207,10 +210,12 @@ class ForecastState:
             self._take(given)
 
     def came_true(self, stored: Iterable[Given]) -> None:
-        """Restore, after a restart, the stored forecasts that came true, before the ones that came true since.
+        """Restore, after a restart, the stored forecasts whose tickets have started.
+
+        They are placed before forecasts whose tickets have started since the restart.
 
         Args:
-            stored: the earliest outcome first.
+            stored: the forecasts, the earliest start first.
         """
         known = {given.id: given for given in stored}
         since = [given for some in self.records.values() for given in some]
@@ -238,7 +243,10 @@ class ForecastState:
         """Record a server's progress report and return whether it was accepted.
 
         Args:
-            started: when the server was ready, in running time.
+            server: name of the user and of the server.
+            report: the report.
+            started: when the server was ready, on the running clock.
+            clock: the running clock.
         """
         before = self.progress.get(server)
         now = clock.utc_now()
@@ -251,9 +259,13 @@ class ForecastState:
         return True
 
     def ends_of(self, server: ServerKey, now: datetime) -> tuple[Progress, datetime] | None:
-        """Return the last report of a server of when it will be done, and the reported end in running time.
+        """Return a server's last report of when its computation will be done, and that end on the running clock.
 
-        `None` if there is no report, or if the reported end is long past.
+        `None` if there is no report, or if the reported end passed longer than `OVERDUE` ago.
+
+        Args:
+            server: name of the user and of the server.
+            now: on the running clock.
         """
         found = self.progress.get(server)
         return None if found is None or now > found[1] + OVERDUE else found

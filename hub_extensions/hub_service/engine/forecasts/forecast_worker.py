@@ -48,7 +48,7 @@ class ForecastWorker:
         return None if process is None or process.poll() is not None else process.pid
 
     def begin_history(self) -> None:
-        """See `ForecastCalculator`, for this method and the next three."""
+        """Call the method of the same name of `ForecastCalculator` in the worker process, as the next methods do."""
         self._ask("begin_history")
 
     def add_page(self, page: Sequence[Stay]) -> None:
@@ -63,9 +63,10 @@ class ForecastWorker:
         """Learn what is new, then compute the likely waits.
 
         Args:
+            inputs: the line, the leases and their announced ends.
             stays: past uses (one server's time with a GPU) that ended since the last call.
-            matured: forecasts that came true since the last call.
-            seed: of the simulation.
+            matured: forecasts whose tickets have started since the last call.
+            seed: of the simulation's random numbers.
 
         Returns:
             The likely waits, and the seconds of processor time that they took.

@@ -1,8 +1,8 @@
-"""Decides when the likely waits are computed, and stores the answer. The event loop never waits for a computation.
+"""Decide when the likely waits are computed, and store the result. The event loop never waits for a computation.
 
-The calculator learns from the usage records in the store, page by page, then from each use (one server's time with a
-GPU) that ends. After each computation the users in line get their forecasts. Some of them are stored until they come
-true, to judge the forecast. ``forecast_state.py`` decides which forecasts are shown.
+The calculator learns from the usage records in the store, page by page, and then from each use (one server's time with
+a GPU) that ends. After each computation the users in line get their forecasts. Some forecasts are stored until the
+tickets start, to measure their accuracy. ``forecast_state.py`` decides which forecasts are shown.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ log = logging.getLogger("hub_extensions.hub_service")
 T = TypeVar("T")
 
 SEED = 1
-"""Seed of every simulation. It is always the same, so that no figure changes by chance."""
+"""Seed of every simulation. It is always the same, so that no forecast changes by chance."""
 PAUSE = 1.0
 """Minimum seconds between the starts of two computations."""
 EVERY = 30.0
-"""Seconds after which the waits are computed again although nothing has changed: the longer a server has run, the
-longer it is likely to run on."""
+"""Seconds after which the waits are computed again although no ticket or lease has changed, because time has passed."""
 IDLE = 300.0
-"""Seconds without a computation, while nobody holds or waits for a GPU, after which the calculator's memory is
-released. Loading the history of 20,000 uses again takes a second or two when the next user comes."""
+"""If nobody holds or waits for a GPU for this many seconds, the calculator's memory is released. When the next user
+comes, it takes a second or two to load the history of 20,000 uses again."""
 IMPORTS_EVERY = 10.0
-"""Seconds between two checks whether the history has to be loaded: an admin imported or removed one, or it is lost."""
+"""Seconds between two checks whether the history has to be loaded again, for example after an administrator imported
+usage records."""
 AT_ONCE = 1000
 """Records per page of the history."""
 GIVEN_AT_ONCE = 200
@@ -68,9 +68,11 @@ class Forecaster:
     """Has the likely waits computed and stores them in the state.
 
     Args:
+        state: the state.
+        store: the database, from which the history is read.
         transaction: writes the forecasts that users were given.
-        calculator: computes; a `ForecastWorker` does so in a process of its own.
-        publisher: informed when there are new waits to show.
+        calculator: computes the waits. A `ForecastWorker` does so in a process of its own.
+        publisher: is called when there are new waits to show.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class Forecaster:
             await asyncio.sleep(max(PAUSE, loop.time() - began))
 
     async def refresh(self) -> bool:
-        """Load the history if that was not done or if it has changed since. Return whether it was loaded."""
+        """Load the history if it was not loaded yet or has changed since. Return whether it was loaded now."""
         try:
             there = await self._store.imports()
             if there == self._imports:
@@ -139,10 +141,10 @@ class Forecaster:
             self._imports = None
 
     async def load(self, first: bool = True) -> None:
-        """Have the calculator learn again from the records that ended last.
+        """Let the calculator forget everything and learn from the latest usage records.
 
         Args:
-            first: read the forecasts that came true from the store, too.
+            first: whether to read also the stored forecasts whose tickets have started, as after a restart.
 
         Raises:
             StoreUnavailable: the store cannot be read now; what was learned before stays.
@@ -169,7 +171,7 @@ class Forecaster:
         self._history_lost = self._released = False
 
     def _lose_history(self, problem: CalculationEnded) -> None:
-        """Note that the calculator has lost what it learned, so that the history is loaded before the next question."""
+        """Note that the calculator has lost what it learned, so the history is loaded before the next computation."""
         if not self._failed and not self._closed:
             log.warning("the likely waits are computed again in some seconds: %s", problem)
         self._failed = self._history_lost = True
@@ -178,7 +180,7 @@ class Forecaster:
     # -------------------------------------------------------------- one computation
 
     async def compute(self) -> None:
-        """Compute from the present state. A failure is logged once; the last answer stays until it is too old."""
+        """Compute the waits from the present state. A failure is logged once; the last result is kept until too old."""
         try:
             async with self._transaction() as transaction:
                 question, elapsed = self.question(), self.state.clock.elapsed()
@@ -203,7 +205,7 @@ class Forecaster:
         self._failed = False
 
     def question(self) -> ForecastInputs:
-        """Return the inputs of a computation now: the line, the leases and their known ends."""
+        """Return the inputs of a computation: the line, the leases and their announced ends, as they are now."""
         state, clock = self.state, self.state.clock
         now = clock.now()
         asked = {lease.id: self._asked(lease) for lease in state.leases.values()}
@@ -219,8 +221,9 @@ class Forecaster:
         return (asked or self.state.clock.wall(lease.since)).timestamp()
 
     def _end(self, lease: Lease, now: datetime) -> KnownEnd | None:
-        """Return the known end of a server: that of its countdown or that of its progress report, whichever is
-        sooner.
+        """Return the announced end of a server, by its countdown or its progress report, whichever is sooner.
+
+        `None` if it has neither.
         """
         server = lease.user, lease.server
         found: list[KnownEnd] = []
@@ -235,7 +238,7 @@ class Forecaster:
     # -------------------------------------------------------------- the forecasts that users get
 
     async def give(self, found: WaitForecasts) -> None:
-        """Store the forecasts that users in line get when they join and after each full hour, to judge them later."""
+        """Store the forecasts that users get at the join and after each full hour, to measure their accuracy."""
         waits = self.state.forecasts.waits
         sizes = found.sizes if found.sizes != self._sizes else None
         if waits is None:
@@ -256,8 +259,9 @@ class Forecaster:
             log.debug("no forecast is kept: %s", problem)
 
     def _due(self, ticket: Ticket) -> int | None:
-        """Return the full hours that a ticket has waited; `None` if its forecast of this hour is stored already or
-        it does not wait.
+        """Return the full hours that a ticket has waited, if its forecast has to be stored now.
+
+        `None` if its forecast of this hour is stored already, or if it does not wait.
         """
         if ticket.state is not TicketState.WAITING:
             return None

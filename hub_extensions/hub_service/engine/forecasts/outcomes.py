@@ -13,8 +13,9 @@ from hub_extensions.hub_service.engine.state.state import State
 
 
 def with_outcomes(state: State, changes: Changes) -> Changes:
-    """Add to the changes of a transaction the outcomes of forecasts whose tickets (places in line) they admit, end or
-    change.
+    """Add to the changes of a transaction the outcomes of forecasts.
+
+    A forecast has an outcome when its ticket (the user's place in line) is admitted, ends, or wants other offers.
     """
     over = [
         _ended(state, given, how)
@@ -28,7 +29,7 @@ def with_outcomes(state: State, changes: Changes) -> Changes:
 def _how(state: State, row: TicketRow) -> str:
     """Return the outcome of a ticket (place in line): ``started``, ``left``, or ``changed`` if it wants other offers.
 
-    "" if it still waits unchanged.
+    "" if the ticket still waits for the same offers.
     """
     before = state.tickets.get(row.ticket.id)
     if row.end is not None:
@@ -45,8 +46,9 @@ def _ended(state: State, given: Given, how: str) -> Given:
 
 
 def lost_forecasts(state: State) -> tuple[Given, ...]:
-    """Return the forecasts of tickets (places in line) that no longer wait and whose outcome was not recorded, as
-    forecasts without a known outcome.
+    """Return forecasts whose tickets (places in line) no longer wait and whose outcome was not recorded.
+
+    They are returned with the outcome ``changed``, which means that the outcome cannot be known.
     """
     waiting = {ticket.id for ticket in state.tickets.values() if ticket.state is TicketState.WAITING}
     gone = (given for ticket, some in state.forecasts.given.items() if ticket not in waiting for given in some)

@@ -14,15 +14,15 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.usage import Use
 
 STARTS = 20
-"""Number of last starts of an offer that count."""
+"""Number of an offer's latest starts whose median is the usual start time."""
 FEW = 3
 """Minimum number of starts for a usual start time."""
 PEAKS = 3
-"""Number of a user's last uses that count."""
+"""Number of a user's latest uses whose memory peaks are kept."""
 
 
 class PastUses:
-    """Keeps the last start times of each offer and memory peaks of each user, and adds those of committed changes."""
+    """Keeps the latest start times of each offer and the latest memory peaks of each user."""
 
     def __init__(self) -> None:
         self._starts: dict[OfferId, deque[float]] = {}
@@ -30,7 +30,7 @@ class PastUses:
         self._begun: set[str] = set()
 
     def learn(self, records: Iterable[UsageRecord]) -> None:
-        """Take over the last usage records after a restart; `records` begins with the latest end."""
+        """Learn from stored usage records after a restart. The record that ended last comes first in `records`."""
         for record in reversed(tuple(records)):
             if record.ready is not None and record.admitted is not None and not record.adopted:
                 self._started(record.offer, (record.ready - record.admitted).total_seconds())
@@ -47,12 +47,12 @@ class PastUses:
             self._ended(record)
 
     def usual_start(self, offer: OfferId) -> float | None:
-        """Return the median of the seconds from admission until a server is ready; `None` with too few starts."""
+        """Return the median of the seconds from admission until a server is ready. `None` after too few starts."""
         known = self._starts.get(offer, ())
         return median(known) if len(known) >= FEW else None
 
     def peak_of(self, user: str) -> int | None:
-        """Return the highest memory peak in bytes of this user's last uses (servers with a GPU); `None` if unknown."""
+        """Return the most GPU memory, in bytes, that this user's latest servers held. `None` if it was not measured."""
         return max(self._peaks.get(user, ()), default=None)
 
     def forget(self, user: str) -> None:

@@ -43,13 +43,13 @@ from hub_extensions.hub_service.engine.views import presenters
 log = logging.getLogger("hub_extensions.hub_service")
 
 REFRESH_AT_LEAST = 5.0
-"""Seconds after which leases are refreshed although the cluster has not changed, because some limits are of time."""
+"""Seconds after which leases are refreshed although the cluster has not changed, because some rules depend on time."""
 TOGETHER = 0.1
 """Changes within this many seconds are handled together."""
 GONE_FOR = 1.0
-"""Seconds for which a known pod has to be missing, because a list that is read again lacks it for a moment."""
+"""A pod counts as gone if it is missing for this many seconds: a list that is read again may lack it briefly."""
 SETTLES = timedelta(seconds=30)
-"""Time for which a lease may lack its pod, because API server, hub and service see a new pod one after the other."""
+"""Time for which a new lease may lack its pod: API server, hub and service see a new pod at different times."""
 
 ServerKey = tuple[str, str]
 
@@ -58,7 +58,7 @@ class Cluster(Deleter, Cordoner, Protocol):
     """The watched cluster: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
 
     def view(self, now: datetime) -> ClusterView:
-        """Return the cluster as far as it is known."""
+        """Return the content of the watches: nodes, pods and others, as far as they could be read."""
 
     async def wait_changed(self, timeout: float) -> bool:
         """Return True when something has changed since the last call, or False after `timeout` seconds."""
@@ -158,7 +158,7 @@ class ClusterLeases:
         )
 
     def _server_pods(self, view: ClusterView) -> ServerPods:
-        """Find the pod of each lease and of each server. Of two pods, the one that has not finished is taken."""
+        """Find the pod of each lease and of each server. If there are two, the pod that has not finished is taken."""
         by_lease: dict[str, PodFacts] = {}
         by_server: dict[ServerKey, PodFacts] = {}
         for pod in (view.pods or {}).values():
@@ -209,8 +209,9 @@ class ClusterLeases:
         )
 
     def _adopted_and_bound(self) -> dict[str, PodFacts]:
-        """Return pods without our labels that are bound to a node: they ran before this product was installed, but
-        they hold devices like others.
+        """Return lease id -> pod, for adopted leases whose pods are bound to a node.
+
+        Such pods have no labels of ours, because they ran before this product was installed, but they hold devices.
         """
         found = ((lease, self.state.pods.of(lease)) for lease in self.state.leases.values() if lease.adopted)
         return {lease.id: pod for lease, pod in found if pod is not None and pod.node}
@@ -219,7 +220,7 @@ class ClusterLeases:
         """Find admitted servers whose pods have no node yet.
 
         Args:
-            queue: the system that keeps the line instead of this service (Kueue or KAI); "" without one.
+            queue: the scheduler that queues pods itself (Kueue or KAI); "" if there is none.
 
         Returns:
             Offers whose admitted pod finds no device, with the nodes that the pod may use (`None` for all nodes); and
@@ -252,7 +253,7 @@ class ClusterLeases:
         return up, frozenset(back)
 
     def _waiting_pod(self, ticket: Ticket) -> PodFacts | None:
-        """Return the pod of an admitted ticket (place in line) if it exists and has no node yet, else `None`."""
+        """Return the pod of an admitted ticket (place in line). `None` if there is no pod, or if it has a node."""
         if ticket.state is not TicketState.ADMITTED:
             return None
         lease, pods = self.state.lease_of_ticket(ticket.id), self.state.pods
@@ -262,7 +263,7 @@ class ClusterLeases:
     # -------------------------------------------------------------- leases
 
     def _after(self, lease: Lease, view: ClusterView) -> Lease:
-        """Return the lease after this reading; the same object if nothing changed."""
+        """Return the lease as it is after the cluster was read; the same object if nothing changed."""
         pod = self.state.pods.of(lease)
         if pod is not None:
             self._seen.add(lease.id)
@@ -278,8 +279,10 @@ class ClusterLeases:
         return lifecycle.refresh(lease, seen)
 
     def _is_gone(self, lease: Lease) -> bool:
-        """Return whether the lease's pod is gone: missing for `GONE_FOR` if it was seen before, otherwise for
-        `SETTLES`, because a pod that was never seen may still appear.
+        """Return whether the lease's pod is gone.
+
+        A pod that was seen before has to be missing for `GONE_FOR`. A pod that was never seen may still appear, so it
+        has to be missing for `SETTLES`.
         """
         now = self.state.clock.elapsed()
         since = self._gone_since.setdefault(lease.id, now)
@@ -365,7 +368,7 @@ class ClusterLeases:
         return True
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
-        """Do nothing: the API server shows what is gone."""
+        """Do nothing, because the API server shows which pods are gone."""
 
     def is_stopping(self, server: HubServer) -> bool:
         """Whether the server's pod is being deleted, whatever the hub reports."""
@@ -389,12 +392,13 @@ class ClusterLeases:
         return f"its pod {pod.name}{f' on {pod.node}' if pod.node else ''}{' (being deleted)' if pod.deleting else ''}"
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
-        """Return nothing: the processes belong to the pod."""
+        """Return an empty tuple, because the processes belong to the pod."""
         return ()
 
     async def end_again(self, lease: Lease) -> None:
-        """Delete the lease's pod, unless it is being deleted already. The hub uses the same pod name only for the
-        server's next start.
+        """Delete the lease's pod, unless it is being deleted already.
+
+        It is not deleted either if the hub lists a pod of this name, unless it is for this server's pending start.
         """
         pod = self.state.pods.of(lease)
         if pod is None or pod.deleting:
@@ -408,7 +412,7 @@ class ClusterLeases:
             log.warning("the pod %s of a stopped server cannot be deleted: %s", pod.name, problem)
 
     async def clear_dead_start(self, lease: Lease) -> None:
-        """Do nothing: the server's next start takes over an existing pod."""
+        """Do nothing, because KubeSpawner takes over an existing pod at the server's next start."""
 
     # -------------------------------------------------------------- for admins
 
@@ -445,8 +449,15 @@ def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tup
 
 
 def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -> None:
-    """Enter a pod under a key, unless the pod that is there is the better one: in the hub's own namespace, or not
-    finished.
+    """Enter a pod under a key, unless another pod with this key is preferred.
+
+    A pod in the hub's own namespace is preferred, then a pod that has not finished.
+
+    Args:
+        known: the mapping that is changed.
+        key: lease id, or user and server. Nothing is entered if it is empty or `None`.
+        pod: the pod.
+        home: the hub's own namespace.
     """
     other = known.get(key) if key else pod
     if other is None or (pod.namespace == home, not pod.over) > (other.namespace == home, not other.over):
@@ -454,7 +465,7 @@ def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -
 
 
 def _pool_of(pod: PodFacts, survey: PoolSurvey) -> str | None:
-    """Return the pool (devices of one kind) whose resource a pod requests; `None` without one.
+    """Return the pool (devices of one kind) whose resource a pod requests. `None` if there is no such pool.
 
     If several pools have that resource, the pool with the pod's node is returned.
     """

@@ -1,4 +1,4 @@
-"""Pods of this hub that the hub no longer knows: they are shown, and deleted if an administrator allows it."""
+"""Pods of this hub that the hub no longer knows. Administrators see them, and can allow the service to delete them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ class Deleter(Protocol):
     """Deletes pods: ``adapters.kubernetes.ClusterWatch``, or a fake in a test."""
 
     async def delete_pod(self, namespace: str, name: str, uid: str, *, force: bool = False) -> bool:
-        """Delete this very pod. Raises ClusterError."""
+        """Delete the pod with this name, if it still has this uid.
+
+        Raises:
+            ClusterError: the API server refused it, or did not answer.
+        """
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,10 @@ class Forgotten:
     """A pod of this hub that the hub no longer knows.
 
     Attributes:
+        pod: the pod, as last read.
         since: when it was found, in seconds of the machine's monotonic clock.
         removing: whether it is being deleted, because the administrator allows that.
-        refused: when the API server last refused to delete it, by the same clock; `None` if it never did.
+        refused: when the API server last refused to delete it, by the same clock. `None` if it never did.
     """
 
     pod: PodFacts
@@ -105,8 +110,9 @@ class ForgottenPods:
         self.pods = found
 
     async def remove(self) -> None:
-        """Delete pods that were forgotten for long enough, if the administrator allows it. Each deletion gets a
-        journal row.
+        """Delete pods that were forgotten for long enough, if the administrator allows it.
+
+        Each deletion is written to the journal.
         """
         if not self.config.delete_orphaned_pods or not self.state.hub_view.is_up:
             return

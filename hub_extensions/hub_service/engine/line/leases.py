@@ -1,7 +1,8 @@
 """The interface of the lease watchers: of one machine (``local_leases.py``) and of a cluster (``cluster_leases.py``).
 
-Both refresh periodically and end a lease only with proof. A server that runs although the service did not start it is
-adopted: they find out which device it uses and create a lease for it.
+A lease is a server's right to its GPU. Both watchers refresh periodically, and end a lease only if it is proved that
+nothing of the server is left. A server that runs although the service did not start it is adopted: the watcher finds
+out which device it uses and creates a lease for it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class LeaseWatcher(Protocol):
     Attributes:
         trespassers: `Device.identity` -> whether a server uses this device although its lease is of another one.
         unproved: lease id -> why its end cannot be proved, though it seems to be over; on one machine only.
-        problem: why nothing can be read now; "" if it can be read.
-        sampled: set after every reading of the devices.
+        problem: why machine or cluster cannot be read now; "" if they can be.
+        sampled: event that is set after every reading of the devices.
     """
 
     trespassers: dict[str, bool]
@@ -40,13 +41,13 @@ class LeaseWatcher(Protocol):
         """Refresh until cancelled."""
 
     async def refresh(self) -> None:
-        """Read once and end leases that are over."""
+        """Read the machine or cluster once, and end leases that are over."""
 
     def refresh_soon(self) -> None:
         """Refresh at the next turn, because a change is expected."""
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """Create the lease of a running server that the state does not know; `None` if it uses no device."""
+        """Create the lease of a running server that the state does not know. `None` if the server uses no device."""
 
     def may_be(self, server: HubServer) -> bool:
         """Whether the hub's report of a server can be true, given the processes or pods."""
@@ -55,7 +56,8 @@ class LeaseWatcher(Protocol):
         """Record that the hub reports a server as stopped.
 
         Args:
-            polled: whether the spawner's poll after the stop found the server ended; `None` if the hub did not poll.
+            user, server: name of the user and of the server.
+            polled: whether the spawner's poll after the stop found the server ended. `None` if the hub did not poll.
         """
 
     def is_stopping(self, server: HubServer) -> bool:
@@ -71,7 +73,16 @@ class LeaseWatcher(Protocol):
         """Forget what the hub reported, because the hub does not answer any more."""
 
     async def give_up(self, lease_id: str, admin: str, why: str) -> None:
-        """End a lease without proof, on an administrator's order. Raises Refused."""
+        """End a lease without proof, on an administrator's order.
+
+        Args:
+            lease_id: the lease.
+            admin: name of the administrator, for the journal.
+            why: the administrator's reason.
+
+        Raises:
+            Refused: the lease cannot be ended so.
+        """
 
     async def clear_dead_start(self, lease: Lease) -> None:
         """End the processes of a start that the hub no longer knows."""
@@ -96,9 +107,11 @@ def adopted_lease(
     """Create the lease of an adopted server: one that runs although the service did not start it.
 
     Args:
-        held: the whole device that it uses, or, on a cluster, the pool (devices of one kind) that the device is of.
-        end_of: returns when a lease ends at the latest; `None` if nothing ends it.
-        pid_started: start time of the server's process; `None` on a cluster.
+        server: the server, as the hub lists it.
+        held: the whole device that it uses. On a cluster, the name of the device's pool (devices of one kind).
+        now: on the running clock.
+        end_of: returns when a lease ends at the latest. `None` if no end is enforced.
+        pid_started: start time of the server's process. `None` on a cluster.
     """
     device = held if isinstance(held, Device) else None
     pool = held if isinstance(held, str) else held.pool

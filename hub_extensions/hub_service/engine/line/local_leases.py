@@ -1,10 +1,10 @@
-"""Leases on one machine: a device is free again when nothing runs on it.
+"""Leases (servers' rights to their GPUs) on one machine: a device is free again when no process of its server is left.
 
 The processes of a server carry the mark of its lease: the lease's id in their environment. A lease ends when no process
 carries its mark and the driver lists no compute process on its device, apart from processes of other leases. If marks
-cannot be read, it ends by the hub's report and the driver's list (``core/queue/release.py``), or by an administrator's
-order. Remaining processes of a stopped server get SIGTERM, and SIGKILL after 10 s; a process that cannot be killed
-keeps the device held. No lease ends because of a message alone: the machine is read periodically.
+cannot be read, the lease ends by the hub's report together with the driver's list (``core/queue/release.py``), or by an
+administrator's order. Remaining processes of a stopped server get SIGTERM, and SIGKILL after 10 s; a process that
+cannot be killed keeps the device held. No lease ends because of a message alone: the machine is read periodically.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 TERM_THEN_KILL_SECONDS = 10.0
 UNSEEN_SECONDS = 60.0
-"""Seconds for which a running lease may have no process before it ends, if the marks of processes can be read.
-Administrators are notified of a lease that has seemed to be over for this long without proof."""
+"""A running lease without a process ends after this many seconds, if the marks of processes can be read.
+
+If a lease has seemed to be over for this long without proof, administrators are notified."""
 QUICK, SLOW = 0.4, 2.0
 """Seconds between two readings: while a lease is ending or somebody waits, and at other times."""
 
@@ -52,7 +53,11 @@ class Gpus(Protocol):
     """The machine's GPUs: ``adapters.nvml.Nvml`` or ``adapters.simulated.SimulatedGpus``. Both block."""
 
     def read(self, now: datetime) -> InventoryReading:
-        """Read all GPUs now. Raises GpusUnavailable."""
+        """Read all GPUs now.
+
+        Raises:
+            GpusUnavailable: the driver cannot be used.
+        """
 
     def close(self) -> None:
         """Close the driver."""
@@ -65,8 +70,8 @@ class MachineView:
     Attributes:
         marked: processes that carry the mark of a lease (its id in their environment).
         sight: which processes of other accounts could not be read.
-        reading: devices and measurements; `None` if the GPUs could not be read.
-        problem: why they could not be read; "" if they were.
+        reading: devices and measurements. `None` if the GPUs could not be read.
+        problem: why the GPUs could not be read; "" if they were read.
     """
 
     marked: tuple[Process, ...]
@@ -162,7 +167,7 @@ class LocalLeases:
         )
 
     def _remember(self) -> None:
-        """Remember the accounts of the servers, and forget ended leases."""
+        """Note under which accounts servers run, and forget what was noted about ended leases."""
         leases = self.state.leases
         for each in (self._unseen_since, self._over_since, self._stopped, self._accounts, self.unproved):
             for gone in each.keys() - leases.keys():
@@ -175,18 +180,22 @@ class LocalLeases:
                 self._accounts[lease.id] = self._accounts.get(lease.id, frozenset()) | found
 
     def _as_leased(self, reading: InventoryReading) -> InventoryReading:
-        """Return the reading with the identity (`Device.identity`) that a lease has for the device of the same UUID.
+        """Return the reading with the same `Device.identity` for each leased device as in its lease, by its UUID.
 
-        The identity depends on what else is read of the device, and the first reading may be incomplete.
+        The identity depends on further values of the device, which the first reading may lack.
         """
         names = {lease.uuid: lease.device for lease in self.state.leases.values() if lease.uuid}
         devices = tuple(device.under(names.get(device.uuid, device.identity)) for device in reading.devices)
         return replace(reading, devices=devices)
 
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
-        """Return every device, and whether processes that this hub did not start use it.
+        """Return every device, and whether processes use it that this hub did not start.
 
-        A device that has disappeared stays, as not present, while a lease names it.
+        A device that has disappeared is kept, as not present, while a lease names it.
+
+        Args:
+            reading: the GPUs.
+            by_lease: lease id -> the processes that carry its mark.
         """
         ours: dict[str, set[int]] = {}
         for lease in self.state.leases.values():
@@ -215,7 +224,13 @@ class LocalLeases:
         return states
 
     def _after(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> Lease:
-        """Return the lease after this reading; the same object if nothing changed."""
+        """Return the lease as it is after the machine was read; the same object if nothing changed.
+
+        Args:
+            lease: the lease before.
+            marked: the processes that carry its mark.
+            reading: the GPUs. `None` if they could not be read.
+        """
         signs = self._signs(lease, marked, reading)
         seen = LeaseReading(
             ticket_lives=lease.ticket in self.state.tickets,
@@ -256,16 +271,19 @@ class LocalLeases:
         )
 
     def _process(self, lease: Lease) -> bool | None:
-        """Return whether the process of the lease's server lives; `None` if that is unknown.
+        """Return whether the process of the lease's server lives. `None` if that is unknown.
 
-        It is unknown if the lease names no process, or if the service runs in a container that has never seen it.
+        It is unknown if the lease names no process, or if the service runs in a container and has never seen the
+        process.
         """
         found = None if lease.pid is None else procfs.liveness(lease.pid, lease.pid_started or 0)
         return None if found is False and not (self._sight.whole or lease.id in self._accounts) else found
 
     def _marks_are_evidence(self, lease: Lease) -> bool:
-        """Return whether the marks (lease ids in the environment) of the processes of a lease's server can be read,
-        given the accounts under which they run. If so, a missing mark proves that they have ended.
+        """Return whether the marks (lease ids in the environment) of a server's processes can be read.
+
+        That depends on the accounts under which the processes run. If marks can be read and no process carries one, the
+        processes have ended.
         """
         seen, own = self._accounts.get(lease.id), self._sight.account
         accounts = seen or frozenset({own} if own != 0 else ())  # without root, servers run under the own account
@@ -275,7 +293,7 @@ class LocalLeases:
         return release.marks_are_evidence(self._sight, accounts, seen_here=seen is not None)
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
-        """Record that the hub reports a server as stopped. This counts if marks of processes cannot be read."""
+        """Record that the hub reports a server as stopped. The report is used if marks of processes cannot be read."""
         for lease in self.state.leases.values():
             if (lease.user, lease.server) == (user, server) and lease.state is not LeaseState.STARTING:
                 self._stopped[lease.id] = polled
@@ -293,7 +311,7 @@ class LocalLeases:
         return listed or lease.id in self._stopped, listed or polled is True
 
     def _note_unproved(self, lease: Lease, signs: LeaseSigns) -> None:
-        """Note a lease that has seemed to be over for a minute without proof, for the administrators."""
+        """Note for administrators if a lease has seemed to be over for a minute, but nothing proves it."""
         if lease.state not in (LeaseState.ENDING, LeaseState.RUNNING, LeaseState.LOST):
             self._over_since.pop(lease.id, None)
         elif release.is_unproved(signs, listed=self.state.lists(lease)):
@@ -349,7 +367,8 @@ class LocalLeases:
         """Return whether a running lease has had no process for a minute.
 
         Args:
-            there: a process of it is there now, or may be there.
+            lease: the lease.
+            there: whether a process of its server is there now, or may be there.
         """
         now = self.state.clock.elapsed()
         if there or lease.state is not LeaseState.RUNNING:
@@ -386,8 +405,10 @@ class LocalLeases:
     # -------------------------------------------------------------- servers that ran before
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """Create the lease of a running server that the state does not know, for the device in its environment or in
-        the driver's list of processes; `None` if it uses no device, or a device with a lease.
+        """Create the lease of a running server that the state does not know.
+
+        Its device is found in its environment, or by the driver's list of processes. `None` if it uses no device, or a
+        device that has a lease already.
         """
         if server.pid is None:
             return None
@@ -415,9 +436,9 @@ class LocalLeases:
         return None
 
     def may_be(self, server: HubServer) -> bool:
-        """Return whether the process that the hub reports exists and is not of another user's server.
+        """Return whether the process that the hub reports exists and does not belong to another user's server.
 
-        True, too, if the hub reports no process, or if the service's container hides it.
+        Also True if the hub reports no process, or if the service runs in a container that hides the process.
         """
         if server.pid is None or not (self._sight.whole or procfs.start_time(server.pid) is not None):
             return True
@@ -427,7 +448,7 @@ class LocalLeases:
         return procfs.environment(server.pid).get("JUPYTERHUB_USER", server.user) == server.user
 
     def is_stopping(self, server: HubServer) -> bool:
-        """Return False: a process that is being stopped looks like one that runs."""
+        """Return False, because a process that is being stopped looks like one that runs."""
         return False
 
     def lives(self, lease: Lease) -> bool:
@@ -439,7 +460,7 @@ class LocalLeases:
         return self.lives(lease) or lease.id in self.leftovers
 
     def forget_hub_state(self) -> None:
-        """Do nothing: processes are read from the machine."""
+        """Do nothing, because processes are read from the machine."""
 
     # -------------------------------------------------------------- left-overs
 
@@ -461,10 +482,11 @@ class LocalLeases:
         return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in self.processes(lease))
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
-        """Return the processes that hold an ending lease: those with its mark (the lease's id in their environment),
-        or, if there are none, those that the driver lists on its device.
+        """Return the processes that hold an ending lease.
 
-        A process that has lost its mark (``env -u``) is listed but not ended, because its owner is not known.
+        They carry its mark (the lease's id in their environment). If no process does, the processes are returned that
+        the driver lists on its device. A process that has lost its mark (``env -u``) is returned here but not ended,
+        because it is not known whose it is.
         """
         left, sample = self._left(lease), self.state.samples.get(lease.uuid)
         if left or lease.state is not LeaseState.ENDING or sample is None:

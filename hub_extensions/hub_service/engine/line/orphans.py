@@ -1,4 +1,4 @@
-"""Ends servers without a GPU that the hub started just before it was killed, and that it no longer knows.
+"""End processes of CPU-only servers that the hub started just before it was killed, and that it no longer knows.
 
 Such servers use memory and processors, and their users cannot stop them.
 """
@@ -21,7 +21,7 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 15.0
 PROVED_SECONDS = 60.0
-"""Time for which every list of the hub has to lack a server."""
+"""A server is ended if all lists of the hub have lacked it for this long."""
 TERM_THEN_KILL_SECONDS = 10.0
 
 
@@ -47,8 +47,9 @@ class Orphans:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """End the servers that every list of the hub has lacked for `PROVED_SECONDS`. While the hub does not answer,
-        none is ended.
+        """End the servers that all lists of the hub have lacked for `PROVED_SECONDS`.
+
+        While the hub does not answer, no server is ended.
         """
         found = await asyncio.get_running_loop().run_in_executor(None, server_processes.servers, self.mark)
         hub, now = self.state.hub_view, self.state.clock.elapsed()
@@ -74,7 +75,7 @@ class Orphans:
         self._ending = {each: at for each, at in self._ending.items() if each in self._since}
 
     def _end(self, orphan: ServerProcess, now: float) -> bool:
-        """Send SIGTERM to a server, SIGKILL 10 s later, and return whether this was the first signal."""
+        """Send SIGTERM at the first call for a server, and SIGKILL 10 s later. Return whether it was the first call."""
         first = orphan not in self._ending
         kill = now - self._ending.setdefault(orphan, now) >= TERM_THEN_KILL_SECONDS
         if kill or first:

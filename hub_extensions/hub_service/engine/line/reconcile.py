@@ -1,9 +1,9 @@
-"""Comparison of the state with the servers that the hub really runs, every 30 s and after events.
+"""Compare the state with the servers that the hub really runs, every 30 s and after events.
 
-If the hub was restarted and has forgotten the spawns of tickets (users' places in line), they are started again:
-admitted tickets first, five at a time. Servers that ran before this product was installed are adopted. A ticket ends if
-the hub has no pending spawn for it for a while, or if the hub ran without this service in between: its user has then
-chosen something else, or has gone.
+If the hub was restarted and has forgotten the pending spawns of tickets (users' places in line), the service asks the
+hub to start these servers again: admitted tickets first, five at a time. Servers that ran before this product was
+installed are adopted: they get a lease. A ticket ends if the hub has no pending spawn for it for a while. All tickets
+end if the hub ran without this service in between, because their users have then chosen something else.
 """
 
 from __future__ import annotations
@@ -54,14 +54,26 @@ class ServiceApart(Protocol):
     """Ends a service that the hub does not start, when the hub has other settings or refuses the service's token."""
 
     async def has_changed(self, may_be_new: bool) -> bool:
-        """Return whether the hub has other settings now; called after every list. The service then ends."""
+        """Return whether the hub has other settings now, so that the service ends. It is called after every list.
+
+        Args:
+            may_be_new: whether the hub may have been restarted, so it is asked at once.
+        """
 
     def refused(self, problem: HubRefused) -> None:
         """Note that the hub has refused a request. If it refuses the token for a while, the service ends."""
 
 
 class Reconciler:
-    """Compares the state with the hub's list of servers, and corrects the state where they differ."""
+    """Compares the state with the hub's list of servers, and corrects the state where they differ.
+
+    Args:
+        state: the state.
+        transaction: changes the state.
+        hub: the hub's API.
+        leases: knows which processes or pods are alive.
+        apart: ends the service when the hub's settings change. `None` if the hub starts the service.
+    """
 
     def __init__(
         self,
@@ -87,9 +99,7 @@ class Reconciler:
         self._listing_took = 0.0
 
     def resume_soon(self) -> None:
-        """Look soon for tickets (places in line) whose start the hub has forgotten: the hub was restarted, or it
-        reported the loss itself.
-        """
+        """Look soon for tickets (places in line) whose start the hub has forgotten, as after the hub's restart."""
         self._resume = True
         self._soon.set()
 
@@ -99,9 +109,9 @@ class Reconciler:
             self._soon.set()
 
     async def run(self) -> None:
-        """Reconcile every 30 s until cancelled; every second while the hub is away.
+        """Reconcile every 30 s until cancelled, and every second while the hub does not answer.
 
-        A hub with thousands of servers takes seconds for a list. It is then listed less often, so that this costs at
+        A hub with thousands of servers takes seconds for a list. It is then asked less often, so that lists take at
         most a fiftieth of its time.
         """
         while True:
@@ -117,7 +127,7 @@ class Reconciler:
                     break
 
     async def _nothing_happens(self, seconds: float) -> bool:
-        """Wait, and return whether nothing happened for which the list is needed at once."""
+        """Wait for some seconds. Return False as soon as an event requires the hub's list at once."""
         try:
             await with_timeout(seconds, self._soon.wait())
         except asyncio.TimeoutError:
@@ -127,9 +137,7 @@ class Reconciler:
         return False
 
     async def reconcile(self) -> None:
-        """Compare the state with the hub's servers once. If the hub does not answer, only the running clock is
-        paused.
-        """
+        """Compare the state with the hub's servers once. If the hub does not answer, only pause the running clock."""
         listed_at = self.state.clock.elapsed()
         try:
             servers = {(item.user, item.server): item for item in await self.hub.servers()}
@@ -175,7 +183,7 @@ class Reconciler:
     # -------------------------------------------------------------- what the hub reports
 
     async def _take_hub_view(self, servers: Servers, read_at: float, transaction: Transaction) -> None:
-        """Replace the view of the hub by a new list of its servers, and note what is suspicious in the list."""
+        """Replace the view of the hub by a new list of its servers, and record forged activity in the list."""
         before, clock, in_line = self.state.hub_view, self.state.clock, {t.user for t in self.state.tickets.values()}
         back = before.back
         if before.away_since is not None:
@@ -204,9 +212,9 @@ class Reconciler:
         await self._note_forged(active, transaction)
 
     async def _last_uses(self, active: Activity, transaction: Transaction) -> Activity:
-        """Return when each server was last used, in running time, from the hub's `last_activity`.
+        """Return when each server was last used, on the running clock, from the hub's `last_activity`.
 
-        Activity that a restart of the proxy or the saving of notebooks before a stop has caused does not count.
+        Activity does not count if a restart of the proxy caused it, or the saving of notebooks before a stop.
         """
         facts, now = self.state.facts, self.state.clock.now()
         # a user can forge a time: it is never later than now
@@ -225,7 +233,7 @@ class Reconciler:
         """Whether the hub's clock agrees with ours. If it does not, no server is stopped because of `last_activity`.
 
         Args:
-            ahead: how far the hub's clock is ahead; `None` if unknown.
+            ahead: how far the hub's clock is ahead of ours. `None` if unknown, so it does not count as agreeing.
         """
         counts = activity_counts(ahead)
         if counts is self._clocks_agree:
@@ -239,7 +247,7 @@ class Reconciler:
         return counts
 
     async def _note_forged(self, active: Activity, transaction: Transaction) -> None:
-        """Write a journal row, once, for each server whose activity lies in the future: somebody forged it."""
+        """Write a journal row, once, for each server whose `last_activity` lies in the future, so it is forged."""
         now = self.state.clock.utc_now()
         forged = {key for key, at in active.items() if is_forged(at, now)}
         new = forged - self._forged
@@ -252,9 +260,10 @@ class Reconciler:
     # -------------------------------------------------------------- tickets
 
     async def _end_old_tickets(self, servers: Servers, token_name: str, transaction: Transaction) -> None:
-        """End all tickets if the hub ran without this product: it has forgotten the service and given it a new token.
+        """End all tickets if the hub ran without this product in between.
 
-        A hub that was only restarted still uses the old name for the token.
+        Such a hub has forgotten the service, and has given a new name to its token. A hub that was only restarted still
+        uses the old name.
         """
         if not token_name or token_name == self.state.token_name:
             return
@@ -307,7 +316,7 @@ class Reconciler:
         return self._starting is not None and not self._starting.done()
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
-        """Ask the hub for the starts that it forgot: admitted tickets first, then by their places, five at a time.
+        """Ask the hub to start the servers that it forgot: admitted tickets first, then by places, five at a time.
 
         The hub answers each request when the start is done, or after its ``slow_spawn_timeout``. In a long line, the
         last tickets therefore wait for minutes; they do not count as abandoned meanwhile.
@@ -380,7 +389,7 @@ class Reconciler:
             )
 
     def _missing_for(self, servers: Servers) -> Mapping[tuple[str, str], timedelta]:
-        """Return how long each known server has been missing from the hub's lists: a single list may be wrong."""
+        """Return how long each known server has been missing from the hub's lists. A single list may be wrong."""
         now = self.state.clock.now()
         here = self.state.facts.keys() | {(lease.user, lease.server) for lease in self.state.leases.values()}
         there = {key for key, server in servers.items() if server.ready or server.pending} | self._changed_since
@@ -388,8 +397,10 @@ class Reconciler:
         return {key: now - since for key, since in self._missing.items()}
 
     def _adopt(self, server: HubServer) -> Changes:
-        """Adopt a running server that the state does not know: it is older than this product, or started during an
-        outage."""
+        """Adopt a running server that the state does not know: create its facts, and a lease if it uses a GPU.
+
+        It started before this product was installed, or during an outage of the service.
+        """
         now = self.state.clock.now()
         if not self.leases.may_be(server):
             return Changes()  # the hub's next poll will find that it has ended
@@ -407,8 +418,9 @@ class Reconciler:
         return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
 
     def _go_on_with(self, lease: Lease, server: HubServer) -> Changes:
-        """Keep the lease of a server that still runs, and create its facts. After a stop that failed, the lease was
-        ending and becomes a running one again.
+        """Keep the lease of a server that still runs, and create its facts.
+
+        If the lease was ending, because a stop has failed, it is running again.
         """
         back, rows = lifecycle.move(lease, Event.SERVER_BACK), tuple[JournalRow, ...]()
         if not isinstance(back, Reason):
@@ -421,7 +433,7 @@ class Reconciler:
         return Changes(facts=(facts,), leases=(lease,), journal=rows)
 
     def _ending_but_alive(self, server: HubServer) -> Lease | None:
-        """Return the ending lease of a server whose process still lives, so that it can go on; `None` without one."""
+        """Return the ending lease of a server whose process still lives. `None` if there is no such lease."""
         mine = (each for each in self.state.leases.values() if (each.user, each.server) == (server.user, server.server))
         ending = next((each for each in mine if each.state is LeaseState.ENDING), None)
         return ending if ending is not None and self.leases.lives(ending) else None

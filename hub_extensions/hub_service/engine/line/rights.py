@@ -1,4 +1,4 @@
-"""Checks rights again at admission: the user still exists, and the offer is open to one of the user's groups.
+"""Check rights again at admission: does the user still exist, and is the offer open to one of the user's groups?
 
 While the hub does not answer, the ticket is neither admitted nor refused: it waits.
 """
@@ -30,9 +30,7 @@ UNANSWERED = Doubt.UNANSWERED
 
 
 class Rights:
-    """Checks whether a user may have an offer, by the groups that the hub last reported; they are read again after
-    30 s.
-    """
+    """Checks whether a user may have an offer, by the user's groups. The hub is asked for them again after 30 s."""
 
     def __init__(self, state: State, hub: HubApi) -> None:
         self.state = state
@@ -52,7 +50,7 @@ class Rights:
         return self._groups.get(ticket.user, (ticket.groups, None))[0]
 
     def begin(self) -> None:
-        """Begin an admission: a hub that did not answer in the last one is asked once more."""
+        """Begin a round of admission. If the hub did not answer in the last round, it is asked once more."""
         self._silent = False
 
     async def ask(self, ticket: Ticket, offer_id: OfferId) -> Reason | Doubt | None:

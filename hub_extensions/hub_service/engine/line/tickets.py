@@ -41,7 +41,7 @@ from hub_extensions.hub_service.engine.views.queue_view import QueueView, conten
 log = logging.getLogger("hub_extensions.hub_service")
 
 RIGHT_LOST = "not-your-group-any-more"
-"""The reason by which a user loses the right to one offer; every other reason ends the ticket."""
+"""The code of a lost right to one offer. The ticket keeps its other offers; with any other code the ticket ends."""
 PLACE_ENDED = explain("ended", log_message="asked for a ticket that ended")
 NONE_THERE = explain("offers-gone", log_message="offers gone")
 NOT_READ = explain("cluster-not-read", log_message="the cluster has not been read yet")
@@ -56,9 +56,10 @@ class Tickets:
     """Creates, admits and ends tickets (users' places in line), and publishes changes of their statuses.
 
     Args:
+        state: the state.
         hub: the hub's API, to check at admission whether the user still has the right to the offer.
         service_url: the URL that a server's extension calls.
-        simulate: path of the simulated layout for the servers' extensions; `None` on real GPUs.
+        simulate: the layout of simulated GPUs, for the servers' extensions. `None` if the GPUs are real.
     """
 
     def __init__(self, state: State, hub: HubApi, *, service_url: str, simulate: str | None) -> None:
@@ -79,8 +80,9 @@ class Tickets:
     async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
         """Join the line in the order in which the hub accepted the starts, or find the existing tickets (places).
 
-        A server has one ticket. When it asks again with other offers, known offers keep their places and new ones join
-        their lines at the end; a ticket that was admitted to another offer keeps no place.
+        A server has one ticket. If the server asks again with other offers, the offers that the ticket already has keep
+        their places, and new offers get a place at the end of their lines. If the ticket was admitted to an offer that
+        is not asked for any more, it loses all its places.
 
         Returns:
             The answers in the order of `asks`.
@@ -98,8 +100,11 @@ class Tickets:
         return tuple(self._status(answers[id(ask)], view) for ask in asks)
 
     async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
-        """Handle one request. Return the answer if the request is refused or its ticket has ended, else the ticket,
-        whose status is computed after the transaction.
+        """Handle one request to join the line.
+
+        Returns:
+            The status, if the request is refused or its ticket has ended. Otherwise the ticket, whose status is
+            computed after the transaction.
         """
         now, server = self.state.clock.now(), (ask.user, ask.server)
         if not ask.kept:
@@ -139,8 +144,9 @@ class Tickets:
         return self._state(ticket, view)
 
     def dead_start(self, ask: messages.Ask) -> Lease | None:
-        """Return the lease of a server that is started again although its ticket (place in line) is already admitted:
-        the first start may have left processes behind. `None` for every other request.
+        """Return the lease of a server that is started again although its ticket (place in line) is already admitted.
+
+        The first start may have left processes behind. `None` for every other request.
         """
         live = self.state.live_ticket(ask.user, ask.server)
         if live is None or ask.ticket or ask.kept or live.admitted_offer not in ask.offers:
@@ -256,7 +262,7 @@ class Tickets:
 
         Args:
             ticket_id: the user's place in line.
-            user: the user who leaves; `None` if an administrator ends the ticket of another user.
+            user: the user who leaves. `None` if an administrator ends the ticket.
             admin: the administrator's name; "" if the user leaves.
             why: the administrator's reason, which the user sees; may be empty.
 
@@ -292,7 +298,7 @@ class Tickets:
             self._changed.set()
 
     async def _judge(self, transaction: Transaction) -> None:
-        """Refuse tickets that joined before the cluster was read, if they ask for offers that turn out not to exist."""
+        """Refuse tickets that joined before the cluster was read, if the offers that they want do not exist."""
         for ticket_id, fresh in tuple(self._unjudged.items()):
             ticket = self.state.tickets.get(ticket_id)
             if ticket is not None and ticket.state is TicketState.WAITING:
@@ -335,7 +341,7 @@ class Tickets:
         return again
 
     async def _lose_right(self, ticket: Ticket, offer: OfferId, why: Reason, transaction: Transaction) -> None:
-        """Remove an offer that the user may no longer have; a ticket without offers ends."""
+        """Remove an offer that the user may no longer have from a ticket. If no offer is left, the ticket ends."""
         step = lifecycle.lose_right(ticket, offer)
         if isinstance(step, Reason) or why.reason != RIGHT_LOST:
             await transaction.end_ticket(ticket, Event.REFUSED, why)
@@ -346,8 +352,9 @@ class Tickets:
         await transaction.write(Changes(tickets=(TicketRow(step.ticket),), journal=(row,), notices=(notice,)))
 
     def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
-        """Return the changes that admit these tickets: their leases, and for each a row of the journal with the time
-        waited, the age of the GPU readings and the user's groups.
+        """Return the changes that admit these tickets: their leases, and a row of the journal for each.
+
+        The row contains the time waited, the age of the last reading of the GPUs, and the user's groups.
         """
         now, age = self.state.clock.now(), self.state.inventory_age()
         read = "GPUs not read" if age is None else f"GPUs read {age.total_seconds():.0f} s ago"
@@ -432,12 +439,13 @@ class Tickets:
             self._published = {ticket: what for ticket, what in self._published.items() if ticket in live}
 
     def figures_changed(self) -> None:
-        """Have the changed statuses of tickets published soon, because shown figures such as the forecasts changed."""
+        """Publish the changed statuses of tickets soon, because values in them such as the forecasts have changed."""
         self._changed.set()
 
     async def publish_changes(self) -> None:
-        """Publish the changed statuses of tickets after each change, at most a few times a second, and every 15 s,
-        because waits change with time.
+        """Publish the changed statuses of tickets after each change, at most a few times a second, until cancelled.
+
+        Without a change they are published every 15 s, because waits change with time.
         """
         while True:
             try:

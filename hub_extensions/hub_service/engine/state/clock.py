@@ -1,7 +1,7 @@
-"""The running clock: time in which both hub and service were up.
+"""The running clock: it stands still while hub or service is down, and a restart does not reset it.
 
-Deadlines of users are kept on it. An outage moves each deadline by its length, and setting the wall clock back moves
-none. `RunningClock.wall` converts to wall-clock time when a time is shown.
+Deadlines of users are times on this clock. So an outage moves each deadline by its own length, and a change of the
+machine's wall clock moves none. `RunningClock.wall` converts to wall-clock time when a time is shown.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from datetime import datetime, timedelta, timezone
 
 
 class RunningClock:
-    """A clock that stands still while it is paused, and continues after a restart from its stored reading.
+    """A clock that stands still while it is paused, and continues after a restart from the time that was stored last.
 
     Args:
-        at: the reading that was stored last; `None` for a new store, whose clock starts at wall-clock time.
+        at: the time of this clock that was stored last. `None` for a new store; the clock then starts at wall-clock
+            time.
         monotonic, utc_now: the machine's clocks; tests replace them.
     """
 
@@ -32,7 +33,7 @@ class RunningClock:
         self._since: float | None = monotonic()
 
     def now(self) -> datetime:
-        """Return the running time. It is behind the wall clock by the length of all outages."""
+        """Return the time of this clock. It is behind the wall clock by the length of all outages."""
         if self._since is None:
             return self._base
         return self._base + timedelta(seconds=self._monotonic() - self._since)

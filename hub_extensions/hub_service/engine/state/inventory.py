@@ -1,4 +1,4 @@
-"""The inventory's part of the state: the devices and the offers, as they were read last."""
+"""The inventory: the part of the state with the devices and the offers, as they were read last."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hub_extensions.hub_service.engine.state.clock import RunningClock
 from hub_extensions.hub_service.engine.state.meta import CORDONS, OFFERS, read_cordons, read_offers
 from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot, ServerPods
 
-INVENTORY_GOES_STALE = timedelta(seconds=60)
+INVENTORY_GOES_STALE = timedelta(seconds=60)  # a reading that is older does not count
 
 
 @dataclass(eq=False, kw_only=True)
@@ -31,13 +31,13 @@ class Inventory:
     devices: dict[str, DeviceState] = field(default_factory=dict)
     """By `Device.identity`. Devices that are gone stay while a lease names them."""
     samples: Mapping[str, DeviceSample] = field(default_factory=dict)
-    """What was last measured of each device of this machine (use, memory, processes), by UUID."""
+    """UUID of each device of this machine -> its last measurement: use, memory, processes."""
     highest_use: dict[str, float] = field(default_factory=dict)
     """The highest use of each device since the last decision about idle servers, in percent."""
     reading: InventoryReading | None = None
     """The last successful reading of this machine; `None` before the first."""
     read_at: datetime | None = None
-    """Running time of the last successful reading; `None` before the first."""
+    """When the devices or the cluster were last read successfully, on the running clock; `None` before the first."""
     problem: str = ""
     """Why devices or cluster cannot be read now; "" if they can be."""
     on_cluster: bool = False
@@ -82,7 +82,7 @@ class Inventory:
         return True
 
     def _take_notes(self, meta: Mapping[str, str]) -> None:
-        """Take over values that the store kept, or that have just been written."""
+        """Take values from the store, after a restart or after they have just been written."""
         if OFFERS in meta:
             self.offers_before = read_offers(meta[OFFERS])
         if CORDONS in meta:
@@ -93,16 +93,21 @@ class Inventory:
         self.problem = problem
 
     def take_pods(self, pods: ServerPods) -> None:
-        """Replace what is known of the servers' pods."""
+        """Replace the pods of the servers by those that were just read."""
         self.pods = pods
 
     def clear_highest_use(self, judged: Mapping[str, float]) -> None:
-        """Forget the highest use of each device that a decision was made on, unless it has risen since."""
+        """Forget the highest use of each device after a decision, unless the use has risen since.
+
+        Args:
+            judged: UUID -> the highest use that the decision was based on.
+        """
         self.highest_use = {uuid: use for uuid, use in self.highest_use.items() if judged.get(uuid) != use}
 
     def expect_cluster(self) -> None:
-        """Offer what the store has from the last reading, until the cluster is read. How many devices are free is
-        unknown until then.
+        """Offer what the store has from the last reading, until the cluster is read.
+
+        Until then it is not known how many devices are free.
         """
         self.on_cluster = True
         before = [each for each in self.offers_before if each.id != CPU and not self.offer_config.hides(each.id)]
@@ -116,7 +121,7 @@ class Inventory:
         return self.on_cluster and self.cluster is None
 
     def offer(self, offer_id: OfferId) -> GpuOffer | None:
-        """Return an offer by its id, or `None` if it is unknown."""
+        """Return an offer by its id. `None` if there is no such offer now."""
         return next((offer for offer in self.offers if offer.id == offer_id), None)
 
     def by_name(self, wanted: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
@@ -137,12 +142,12 @@ class Inventory:
         return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
 
     def device(self, identity: str) -> Device | None:
-        """Return a device by `Device.identity`, also one that is gone while a lease names it."""
+        """Return a device by `Device.identity`, also a disappeared one while a lease names it. `None` if unknown."""
         state = self.devices.get(identity)
         return state.device if state else None
 
     def known_devices(self) -> tuple[DeviceState, ...] | None:
-        """Return the devices, or `None` while they are unknown."""
+        """Return this machine's devices. `None` on a cluster, and while the last reading is too old."""
         if self.cluster is not None or not self.is_fresh():
             return None
         return tuple(self.devices.values())
@@ -167,7 +172,7 @@ class Inventory:
         )
 
     def inventory_age(self) -> timedelta | None:
-        """Return the running time since the GPUs were last read, or `None` if they were never read."""
+        """Return the time since the GPUs were last read, on the running clock. `None` if they were never read."""
         return None if self.read_at is None else self.clock.now() - self.read_at
 
     def is_fresh(self) -> bool:

@@ -1,6 +1,6 @@
-"""Single values that the store keeps beside its tables, each under a name.
+"""Single values that the store keeps beside its tables, each under a name, as JSON.
 
-A value that another version wrote in another format is treated as missing.
+A value that another version of this product wrote in another format is treated as missing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending
 
 
 def read_sendings(kept: str) -> Mapping[str, Sending]:
-    """Read how the last sendings went, by channel."""
+    """Read channel -> its last successful and its last failed sending of a notice."""
     try:
         return _SENDINGS.validate_json(kept)
     except ValidationError:
@@ -71,7 +71,7 @@ def read_stops(kept: str) -> tuple[StopRecord, ...]:
 
 
 def _with_causes(stop: dict[str, Any]) -> dict[str, Any]:
-    """Return a stop with its causes. An earlier version wrote only the first one, with its sentence."""
+    """Return a stop with its causes. An earlier version wrote only the first cause, with its sentence."""
     cause, why = stop.get("cause"), stop.get("why")
     at = next((stop[name] for name in ("began", "asked", "since", "run") if stop.get(name)), None)
     if "causes" in stop or cause is None or at is None:
@@ -85,7 +85,7 @@ def write_stops(stops: Iterable[StopRecord]) -> str:
 
 
 def read_routes_renewed(kept: str) -> RoutesRenewed | None:
-    """Read when the proxy got all its routes again; `None` if that never happened."""
+    """Read when the proxy was restarted and got all its routes again. `None` if no restart was seen."""
     try:
         return _ROUTES_RENEWED.validate_json(kept)
     except ValidationError:
@@ -145,7 +145,7 @@ def write_letters(letters: tuple[AdminLetter, ...]) -> str:
 
 
 def read_without_session(kept: str) -> WithoutSessions:
-    """Read the users without a session at the hub, whose accounts may no longer exist."""
+    """Read the users without a sign-in session at the hub, whose accounts may no longer exist."""
     try:
         return _WITHOUT_SESSION.validate_json(kept)
     except ValidationError:

@@ -1,4 +1,4 @@
-"""The last readings of the cluster and of the hub. Each is one immutable value that is replaced as a whole."""
+"""The cluster and the hub as they were read last. Each is one immutable value that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ class ClusterSnapshot:
     """The last reading of a cluster: the counted devices, the offers, and admitted pods that find no node.
 
     Attributes:
+        survey: the pools (devices of one kind) with their counts.
+        offers: the offers, and what a pod of each requests.
         queue, held_up, held_up_on, held_back, node_of: see `core.queue.model.QueueSnapshot`.
-        caution: what the figures do not include, for users.
-        device_of: for each lease, the devices that its claims were given.
+        caution: a sentence for users about devices that the counts do not include; "" if there are none.
+        device_of: lease id -> the devices that its resource claims were given.
         nodes: the nodes that have devices.
         volumes: the volumes that bind servers to some of the nodes.
     """
@@ -48,7 +50,7 @@ class ServerPods:
 
     Attributes:
         by_lease: lease id -> the pod with that lease's label.
-        by_server: the pod that names this user and server.
+        by_server: (user, server) -> the pod with these names in its labels.
     """
 
     by_lease: Mapping[str, PodFacts] = field(default_factory=dict)
@@ -71,16 +73,15 @@ class HubView:
     While the hub is away, the view keeps what the hub reported before; only `listed` becomes `None`.
 
     Attributes:
-        servers: every server that is not stopped; `None` before the first list.
+        servers: every server that is not stopped. `None` before the first list.
         read_at: when that list was requested, in seconds of the machine's monotonic clock.
-        away_since: wall-clock time since which the hub does not answer; `None` if it answers.
-        back: running time at which it answered again after its last long outage; `None` if it had no such outage.
-        clock_ahead: how far the hub's clock is ahead of this machine's; `None` if unknown.
-        people: for each user, the groups and whether the user is an administrator.
-        activity: running time at which each server was last used. A restart of the proxy, and the saving of notebooks
-            before a stop, do not count.
-        gone_in_outage: servers that disappeared during an outage: the first list after it did not contain them, and
-            neither did any list since.
+        away_since: wall-clock time since which the hub does not answer. `None` if it answers.
+        back: when the hub answered again after its last long outage, on the running clock. `None` if it had none.
+        clock_ahead: how far the hub's clock is ahead of this machine's. `None` if unknown.
+        people: user -> the user's groups, and whether the user is an administrator.
+        activity: when each server was last used, on the running clock. A restart of the proxy, and the saving of
+            notebooks before a stop, do not count.
+        gone_in_outage: servers that disappeared during an outage. No list since then has contained them.
     """
 
     servers: Mapping[ServerKey, HubServer] | None = None
@@ -104,8 +105,9 @@ class HubView:
 
     @cached_property
     def pods(self) -> Mapping[str, ServerKey | None]:
-        """Name of each server's pod -> `None` if the hub has created it, or the server whose pending start is going to
-        create a pod of this name.
+        """Name of each server's pod -> the server, if the pod is still to be created by the server's pending start.
+
+        The value is `None` if the hub has created the pod.
         """
         servers = (self.servers or {}).items()
         there = {item.pod for _, item in servers if item.pending != "spawn"}

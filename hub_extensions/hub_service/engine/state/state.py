@@ -1,4 +1,4 @@
-"""The state of line, servers and devices: what is true now, in memory and in the store.
+"""The present state of the line, of servers and of devices, in memory and in the store.
 
 `State.commit` writes to the store first and changes memory afterwards. If the store cannot be written, nothing has
 changed. `transaction.py` is the only caller of the methods that change the state.
@@ -75,9 +75,7 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 @dataclass(eq=False, kw_only=True)
 class State(Inventory):
-    """The state that the parts of the engine share: tickets (places in line), leases, facts about servers, devices and
-    offers.
-    """
+    """The state that the parts of the engine share: tickets (places in line), leases, servers, devices and offers."""
 
     store: Store
     config: QueueLimits
@@ -96,8 +94,9 @@ class State(Inventory):
     next_place: int = 1
     last_offers_by_user: dict[str, tuple[OfferId, ...]] = field(default_factory=dict)
     resumed: dict[str, int] = field(default_factory=dict)
-    """Ticket id -> number of the try to start its server that a restarted hub had forgotten, so that the service asked
-    the hub to start the server again."""
+    """Ticket id -> `Ticket.attempt`, for servers whose start a restarted hub had forgotten.
+
+    The service has asked the hub to start these servers again."""
     forecasts: ForecastState = field(default_factory=ForecastState)
     """The wait forecasts, and the past and present uses of GPUs from which they are computed."""
 
@@ -109,19 +108,20 @@ class State(Inventory):
     uses: dict[str, Use] = field(default_factory=dict)
     """Uses (one server's time with a GPU, or without one) that have not ended, by key, as measured so far."""
     last_uses: dict[ServerKey, UsageRecord] = field(default_factory=dict)
-    """The last usage record of each server, for a minute, if it is unknown why the server ended: the hub may still
-    report it."""
+    """The last usage record of each server, kept for a minute if it is unknown why the server ended.
+
+    The hub may still report the reason."""
     reports: dict[ServerKey, tuple[ServerReport, datetime]] = field(default_factory=dict)
-    """The last report of each server's extension, and the running time at which it came."""
+    """The last report of each server's extension, and when it came, on the running clock."""
     routes_renewed: RoutesRenewed | None = None
     """When the proxy was last restarted, as far as it is known."""
     stops: dict[StopKey, StopRecord] = field(default_factory=dict)
     """The stops that are announced or have begun, one per run of a server, until nothing of them is left to do."""
     without_session: WithoutSessions = field(default_factory=lambda: WithoutSessions(()))
-    """Users without a session at the hub, whose accounts may no longer exist, as the hub reported last."""
+    """Users without a sign-in session at the hub, whose accounts may no longer exist, as the hub reported last."""
     _no_session: dict[str, datetime] = field(default_factory=dict)
     keeps: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
-    """For each user, when *keep* was pressed in the last 24 hours, for any server. The journal has it too."""
+    """User -> when *Keep* was pressed in the last 24 hours, for any server. It is restored from the journal."""
 
     # the hub
     hub_view: HubView = field(default_factory=HubView)
@@ -129,8 +129,9 @@ class State(Inventory):
     token_name: str = ""
     """The name that the hub gave to this service's token; it changes when the hub has forgotten the service."""
     touched: dict[ServerKey, float] = field(default_factory=dict)
-    """When the last message about each server came, in seconds of the machine's monotonic clock. A list of the hub's
-    servers that was requested before that time is out of date for this server."""
+    """When the last message about each server came, in seconds of the machine's monotonic clock.
+
+    A list of the hub's servers that was requested before that time is out of date for this server."""
     quota_holds: quota_holds.Holds = field(default_factory=dict)
     """Offers for which the cluster refused the last pod because of a quota."""
 
@@ -140,11 +141,11 @@ class State(Inventory):
     first_start: bool = False
     store_problem: str = ""
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(What, reason) -> how often since the start, for the metrics."""
+    """(Kind of event, label) -> its count since the service's start, for the metrics."""
     culls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(Cause, rule) -> how many servers were stopped since the start, for the metrics."""
+    """(Cause, rule of the policy file) -> number of servers stopped since the service's start, for the metrics."""
     last_admission_seconds: float = 0.0
-    """Duration of the last admission, for the metrics."""
+    """Duration of the last search for tickets that can be admitted, for the metrics."""
 
     _lease_of_ticket: dict[str, str] = field(default_factory=dict)
     _availability: tuple[int, LikelyWaits | None, datetime, tuple[Availability, ...]] | None = None
@@ -167,7 +168,16 @@ class State(Inventory):
         *,
         on_cluster: bool = False,
     ) -> State:
-        """Create the state from what the store kept, and read the policy file. With a new store, the state is empty.
+        """Create the state from the content of the store, and read the policy file. With a new store it is empty.
+
+        Args:
+            store: the database.
+            config: the limits of the line.
+            policy: the limits of ``c.GpuCulling``.
+            offers: the settings of the offers.
+            start_allowance: how long a start may take.
+            notice_config: how notices are sent. `None` for the defaults, with which none is sent.
+            on_cluster: whether the GPUs are those of a cluster.
 
         Raises:
             PolicyFileError: the policy file cannot be used.
@@ -289,7 +299,7 @@ class State(Inventory):
             self.revision += 1
 
     def _ordered_ends(self) -> frozenset[tuple[StopKey, datetime]]:
-        """Return when servers end because somebody ordered it. The waits of users in line depend on these times."""
+        """Return the times at which servers stop by order. The waits of users in line depend on these times."""
         return frozenset((stop.key, each.at) for stop in self.stops.values() for each in stop.orders)
 
     def _stops_after(self, changes: Changes) -> dict[StopKey, StopRecord]:
@@ -299,7 +309,7 @@ class State(Inventory):
         return {**left, **{stop.key: stop for stop in changes.stops}}
 
     def no_session_since(self, user: str) -> datetime | None:
-        """Return since when it is unknown whether this user's account still exists, or `None` if it exists."""
+        """Return since when it is unknown whether this user's account still exists. `None` without such a doubt."""
         return self._no_session.get(user)
 
     def _take_without_session(self, reported: WithoutSessions) -> None:
@@ -310,7 +320,7 @@ class State(Inventory):
         self.keeps[user] = (*recent_keeps(self.clock.now(), self.keeps.get(user, ())), at)
 
     def _remember_last(self, record: UsageRecord) -> None:
-        """Keep a usage record for a minute if it is unknown why the server ended: the hub may still report that."""
+        """Keep a usage record for a minute if it is unknown why the server ended. The hub may still report that."""
         lately = record.ended - timedelta(minutes=1)
         self.last_uses = {server: last for server, last in self.last_uses.items() if last.ended > lately}
         self.last_uses.pop((record.user, record.server), None)
@@ -334,7 +344,7 @@ class State(Inventory):
     # -------------------------------------------------------------- changes that are not stored
 
     def take_hub_view(self, view: HubView) -> None:
-        """Replace what the hub reported. The running clock is paused while the hub is away."""
+        """Replace the hub's last report. The running clock is paused while the hub is away."""
         before, self.hub_view = self.hub_view, view
         if view.is_up:
             self.clock.resume()
@@ -344,7 +354,7 @@ class State(Inventory):
             self._renew_ends()  # the rules of the policy file may depend on groups
 
     def note_groups(self, user: str, groups: tuple[str, ...]) -> None:
-        """Remember the groups that the hub sent with a user's request."""
+        """Keep the groups that the hub sent with a user's request."""
         people = self.hub_view.people
         known, admin = people.get(user, (None, False))
         if known != groups:
@@ -379,7 +389,7 @@ class State(Inventory):
             self.resumed[ticket.id] = ticket.attempt
 
     def take_report(self, server: ServerKey, report: ServerReport) -> None:
-        """Keep what a server's extension reported."""
+        """Keep the last report of a server's extension."""
         self.reports[server] = report, self.clock.now()
 
     def forget_report(self, server: ServerKey) -> None:
@@ -396,15 +406,25 @@ class State(Inventory):
     # -------------------------------------------------------------- counters, which nothing depends on
 
     def count(self, what: str, reason: str) -> None:
-        """Increment a counter of the metrics: `what` is the kind of event, `reason` the label."""
+        """Increment a counter of the metrics.
+
+        Args:
+            what: the kind of event.
+            reason: the metric's label.
+        """
         self.counts[(what, reason)] = self.counts.get((what, reason), 0) + 1
 
     def count_cull(self, cause: Cause | None, rule: str) -> None:
-        """Count a server that was stopped, for the metrics; `rule` is the policy-file rule that set its limits."""
+        """Count a server that was stopped, for the metrics.
+
+        Args:
+            cause: of the stop. `None` if it is not known.
+            rule: name of the policy file's rule that set the server's limits; "" if there is none.
+        """
         self.culls[cause.value if cause else "unknown", rule] += 1
 
     def note_admission_time(self, seconds: float) -> None:
-        """Note how long the last admission took, for the metrics."""
+        """Note how long the last search for tickets that can be admitted took, for the metrics."""
         self.last_admission_seconds = seconds
 
     def new_place(self) -> int:
@@ -430,7 +450,7 @@ class State(Inventory):
         return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[1]
 
     def ruled(self, user: str, offer: OfferId) -> RuledServer:
-        """Return what the rules of the policy file need to know about a server: user, groups, offer and pool."""
+        """Return the properties of a server that the rules of the policy file depend on."""
         known, found = self.hub_view.people.get(user), self.offer(offer)
         groups = None if known is None else frozenset(known[0])
         return RuledServer(user, groups, offer, found.pool if found is not None else "")
@@ -446,12 +466,11 @@ class State(Inventory):
         self.revision += 1
 
     def end_of(self, lease: Lease) -> datetime | None:
-        """Return when the lifetime ends a lease at the latest by the limits of today, or `None` if nothing enforces an
-        end."""
+        """Return when the lifetime ends a lease at the latest, by the present limits. `None` if no end is enforced."""
         return limit_end(lease, self.policies.longest(self.ruled(lease.user, lease.offer)), self.start_allowance)
 
     def _ending(self, lease: Lease) -> Lease:
-        """Return the lease with the end that the limits of today set, but no earlier end than its user was shown."""
+        """Return the lease with the end that the present limits set, but not an earlier end than its user was shown."""
         return replace(lease, ends_at=shown_end(self.end_of(lease), self._facts_of(lease)))
 
     def as_enforced(self, lease: Lease) -> Lease:
@@ -468,7 +487,7 @@ class State(Inventory):
         return lease if end == lease.ends_at else replace(lease, ends_at=end)
 
     def _facts_of(self, lease: Lease) -> ServerFacts | None:
-        """Return the facts of the server that runs under a lease, or `None` if it does not run."""
+        """Return the facts of the server that runs under a lease. `None` if the server does not run."""
         facts = self.facts.get((lease.user, lease.server))
         return facts if facts is not None and facts.lease == lease.id else None
 
@@ -601,13 +620,13 @@ class State(Inventory):
         return self.tickets.get(self.ticket_index.of_server(user, server))
 
     def lease_of(self, user: str, server: str) -> Lease | None:
-        """Return the lease under which a server runs or starts, or `None`. A lease that is ending does not count."""
+        """Return the lease under which a server runs or starts. `None` if it has none, or if its lease is ending."""
         live = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
         own = (item for item in self.leases.values() if (item.user, item.server) == (user, server))
         return next((item for item in own if item.state in live), None)
 
     def sharers(self, device: str) -> int:
-        """Return how many leases a device has. The counts are cached for each revision."""
+        """Return the number of leases that share a device. The counts are cached for each revision."""
         if self._sharers[0] != self.revision:
             self._sharers = (self.revision, Counter(lease.device for lease in self.leases.values()))
         return self._sharers[1][device]

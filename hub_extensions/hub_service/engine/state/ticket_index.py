@@ -1,6 +1,4 @@
-"""Indexes of the live tickets (users' places in line): by server, by the pool (devices of one kind) whose line they are
-in, and by the nodes that their servers may use.
-"""
+"""Indexes of the live tickets (users' places in line): by server, by line, and by the nodes that servers may use."""
 
 from __future__ import annotations
 
@@ -61,7 +59,8 @@ class TicketIndex:
         """Return the line of each pool (devices of one kind).
 
         Args:
-            pool_of: the pool of each offer.
+            pool_of: offer id -> its pool.
+            tickets: all live tickets, to build the lines again if the pools have changed.
         """
         if pool_of != self._queues.pool_of:
             self._queues = PoolQueueIndex(pool_of, tickets)

@@ -71,7 +71,7 @@ class Transactions:
         """Open a transaction. At its end, admit the tickets that can start now and publish the changed statuses.
 
         Args:
-            admit: look for tickets that can start even if the transaction wrote no ticket and no lease.
+            admit: whether to look for tickets that can start even if the transaction wrote no ticket and no lease.
 
         Raises:
             Refused: 503, the store cannot be written. The state changes only after a successful write.
@@ -135,9 +135,10 @@ class Transaction:
         """End a ticket (place in line) whose server did not start. If it was admitted, its lease ends too.
 
         Args:
+            ticket: the ticket.
             event: what ended the ticket.
-            reason: why, for the user.
-            actor: who ended it, for the journal.
+            reason: the sentence for the user.
+            actor: the person or program that ended it, for the journal.
             evidence: what supports the reason, for the journal.
             meta: single values to store in the same commit (`engine.state.meta`).
             then: further sentences after `reason`, which the page of the start and the journal show.
@@ -195,7 +196,7 @@ class Transaction:
         self.hold_back(quota_holds.refused(holds, chosen, report.reason, (reason, *then), now))
 
     def hold_back(self, holds: quota_holds.Holds) -> None:
-        """Replace the offers for which nobody is admitted now, because a quota of the cluster refused the last pod."""
+        """Replace the offers for which no ticket is admitted now, because a cluster's quota refused the last pod."""
         before, self.state.quota_holds = self.state.quota_holds, holds
         if holds.keys() != before.keys():
             self.state.revision += 1
@@ -205,8 +206,9 @@ class Transaction:
             log.info("%s is not held back any more: the cluster took a pod of it", offer)
 
     def _after_ready(self, ticket: Ticket) -> Mapping[str, str]:
-        """Return the value to store so that earlier failed starts of this server are no longer shown; empty if there
-        are none.
+        """Return the value to store so that earlier failed starts of this server are no longer shown.
+
+        Empty if the server has no failed starts.
         """
         kept = self.state.notices.failures
         after = failed_starts.after_ready(kept, ticket.user, ticket.server)
@@ -255,7 +257,8 @@ class Transaction:
         """Admit tickets for this offer again, if it was held back, because the cluster accepted a pod of it.
 
         Args:
-            admitted: when the pod's ticket (place in line) was admitted; `None` if unknown, which changes nothing.
+            offer: the offer of the pod.
+            admitted: when the pod's ticket (place in line) was admitted. `None` if unknown, which changes nothing.
         """
         if self.state.quota_holds and admitted is not None:
             self.hold_back(quota_holds.accepted(self.state.quota_holds, offer, admitted))
@@ -268,8 +271,9 @@ class Transaction:
         cause: Callable[[Lease, Lease], tuple[str, str]],
         notice_of_loss: Callable[[Lease], Reason],
     ) -> None:
-        """Update every lease after machine or cluster were read, in one write. If a lease ends, the facts of its server
-        are removed.
+        """Update every lease after machine or cluster were read, in one write.
+
+        If a lease ends, the facts of its server are removed.
 
         Args:
             after: returns the lease as it is after the reading; the same object if nothing changed.

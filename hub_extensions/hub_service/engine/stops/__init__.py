@@ -1,3 +1,4 @@
-"""Stopping servers: idle servers (culling), orders of administrators, users and the hub, closed cards and nodes, and
-servers that come back without a GPU.
+"""Stops of servers: idle servers (culling), and orders of administrators, users and the hub.
+
+Also closed cards and nodes, and servers that are started again without a GPU.
 """

@@ -34,18 +34,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-STOP_MINUTES = (0, 5, 15, 60)  # the choices for an administrator's stop
-KEEP_HOURS = (2, 8, 24, 72)  # the choices for an administrator's keep
+STOP_MINUTES = (0, 5, 15, 60)  # minutes until a stop that administrators can choose
+KEEP_HOURS = (2, 8, 24, 72)  # hours of protection that administrators can choose
 ORDERS = ("drained-card", "undrained-card", "stop-ordered", "stop-withdrawn", "kept-by-admin", "letter")
-"""The journal's kinds of administrators' orders."""
+"""The kinds of the journal's rows that are about administrators' orders."""
 
 
 class AdminOrders:
     """Carries out administrators' orders; a stop is recorded here, and the culler carries it out.
 
     Args:
-        culler: judges all servers at once after an order.
-        cluster: `None` on one machine.
+        state: the state.
+        transaction: changes the state.
+        culler: decides about all servers at once after an order, and carries out stops.
+        cluster: the cluster's leases and nodes. `None` on one machine.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class AdminOrders:
 
         Args:
             place: `Device.identity` of the card, `MACHINE`, or the name of a node.
+            why: the administrator's reason.
+            admin: name of the administrator.
 
         Raises:
             Refused: 400: no reason. 409: unknown card, or drained already; on a cluster see `NodeDrains`.
@@ -101,7 +105,13 @@ class AdminOrders:
             await transaction.write(Changes(journal=(row,), meta={CORDONS: write_cordons(left)}))
 
     async def stop(self, lease_id: str, minutes: int, why: str, admin: str) -> None:
-        """Stop the server of this lease as culling does: its notebooks are saved, and a failed stop is tried again.
+        """Order the stop of a lease's server. Its notebooks are saved before, and a failed stop is tried again.
+
+        Args:
+            lease_id: the lease.
+            minutes: time until the stop, one of `STOP_MINUTES`.
+            why: the administrator's reason, which the server's user reads.
+            admin: name of the administrator.
 
         Raises:
             Refused: 400: no reason, or another time. 404: no such lease. 409: its server has not started yet.
@@ -132,7 +142,7 @@ class AdminOrders:
         return ordered and self.culler.refuse_withdrawal(facts) is None
 
     async def undo_stop(self, lease_id: str, admin: str) -> None:
-        """Withdraw the administrators' order to stop this server; its other causes come at their own times.
+        """Withdraw the administrators' order to stop a lease's server. Other causes stop it at their own times.
 
         Raises:
             Refused: 404: no such lease. 409: no such order, or the server's kernels were interrupted for it.
@@ -148,10 +158,16 @@ class AdminOrders:
         self.culler.decide_soon()
 
     async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:
-        """Protect this server from idleness and lifetime for some hours, and withdraw an order to stop it.
+        """Protect a lease's server from a stop by idleness or lifetime, and withdraw an administrator's order to stop.
+
+        Args:
+            lease_id: the lease.
+            hours: time of the protection, one of `KEEP_HOURS`.
+            why: the administrator's reason.
+            admin: name of the administrator.
 
         Raises:
-            Refused: as `stop`; 409 also where it is being stopped.
+            Refused: as for `stop`; 409 also if the server is being stopped.
         """
         why, hours = reason_of(why), _one_of(hours, KEEP_HOURS, "hours")
         async with self.transaction() as transaction:
@@ -171,8 +187,13 @@ class AdminOrders:
 
         Users read it in the panel, on their next page, and by webhook or e-mail if these are configured.
 
+        Args:
+            place: `Device.identity` of the card, `MACHINE`, or the name of a node.
+            text: the message.
+            admin: name of the administrator.
+
         Returns:
-            The number of servers that it is for.
+            The number of servers whose users get the message.
 
         Raises:
             Refused: 400: no text. 409: no server runs there.

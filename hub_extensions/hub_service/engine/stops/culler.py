@@ -1,7 +1,7 @@
-"""Carries out stops: gathers evidence, asks ``core/culling``, warns, drains, checks again, has the hub stop the server.
+"""Carry out stops: measure the use of a server, let ``core/culling`` decide, warn the user, drain, ask the hub.
 
-During the drain, cells are interrupted, notebooks are saved and the user's own hook runs. The server is checked once
-more after it, so that a user who came back keeps working. The states of a stop are in ``core/stops/lifecycle.py``.
+During the drain, cells are interrupted, notebooks are saved and the user's own hook runs. Then the server is checked
+once more, so that a user who came back keeps working. The states of a stop are in ``core/stops/lifecycle.py``.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from hub_extensions.hub_service.engine.views.cull_audit import warned_rows
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-EVERY = 5.0
-SHORTEST_TURN = 0.2
-AT_A_TIME = 200  # servers that are judged before other tasks of the loop have a turn
+EVERY = 5.0  # seconds between two decisions
+SHORTEST_TURN = 0.2  # minimum seconds between two decisions
+AT_A_TIME = 200  # servers that are judged before other tasks of the event loop run
 
 _Judgement = tuple[ServerFacts, ServerFacts, CullDecision]
 
 
 class Culler(ServerEvidence):
-    """Decides about all running servers every few seconds, warns their users, and has the hub stop servers."""
+    """Decides about all running servers every few seconds, warns their users, and asks the hub to stop servers."""
 
     def __init__(
         self,
@@ -91,18 +91,16 @@ class Culler(ServerEvidence):
                 log.debug("nothing is culled: %s", problem)
 
     def next_turn(self) -> float:
-        """Return the seconds until the next decision. It comes earlier than usual if a server has to stop before."""
+        """Return the seconds until the next decision. They are fewer than usual if a server has to stop before."""
         left = (self._next_end - self.state.clock.now()).total_seconds() if self._next_end is not None else EVERY
         return min(max(left, SHORTEST_TURN), EVERY) if self.state.hub_view.is_up else EVERY
 
     def decide_soon(self) -> None:
-        """Have all servers judged at once, because something was ordered."""
+        """Decide about all servers at once, because a stop was ordered or withdrawn."""
         self._soon.set()
 
     async def decide_all(self) -> None:
-        """Decide about every server by the newest measurements, store these and the warnings, and begin the stops that
-        are due.
-        """
+        """Decide about every server by the newest measurements, store measurements and warnings, and begin stops."""
         async with self.transaction() as transaction:
             now = self.state.clock.now()
             self._since = self._since or now
@@ -143,7 +141,11 @@ class Culler(ServerEvidence):
         return [self._judge(facts, now) async for facts in in_batches(self.state.facts.values(), AT_A_TIME)]
 
     def _judge(self, facts: ServerFacts, now: datetime) -> _Judgement:
-        """Return the server's facts as they are stored, its facts after the newest evidence, and the decision."""
+        """Decide about one server.
+
+        Returns:
+            The server's facts as they are stored, its facts after the newest measurements, and the decision.
+        """
         known = self.known(facts)
         seen = self.observe(facts, known, now)
         decision = self.decision(seen, known)
@@ -161,7 +163,12 @@ class Culler(ServerEvidence):
     def _warnings(self, before: ServerFacts, facts: ServerFacts, now: datetime) -> tuple[Delivery, ...]:
         """Build the notices of an end that is announced now, for a user without an open page.
 
-        A user who gave the GPU back or signed out is not notified.
+        Empty if no new end is announced, or if the user gave the GPU back or signed out.
+
+        Args:
+            before: the facts before the decision.
+            facts: the facts after it.
+            now: on the running clock.
         """
         knows = facts.cause in (Cause.SIGNED_OUT, Cause.GIVEN_BACK)
         if facts.announced is None or facts.announced == before.announced or knows:
@@ -173,7 +180,7 @@ class Culler(ServerEvidence):
         return warning_notices(facts, offer.plain_name if offer else facts.offer, policy, channels, now, ids=ids)
 
     def _stops_to_begin(self, judged: Sequence[_Judgement], now: datetime) -> set[tuple[str, str]]:
-        """Return the servers whose stop begins now: a new stop, or one that a restart of this service broke off."""
+        """Return the servers (user, name) whose stop begins now, or begins again after a restart of this service."""
         while self._begun and now - self._begun[0] >= stops.COUNTED:
             self._begun.popleft()
         due, pauses = list[DueStop](), dict[tuple[str, str], StopPause]()
@@ -196,10 +203,10 @@ class Culler(ServerEvidence):
         return set(chosen)
 
     def _announced(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> StopRecord | None:
-        """Return the stop of a server with the causes that are announced after this decision; `None` if none is.
+        """Return the stop of a server with the causes that are announced after this decision. `None` if none is.
 
-        The pause after a failed try lasts as long as the server is due to stop. Once it is not due any more, its next
-        stop begins without a pause.
+        The pause after a failed try counts only while the server's time to stop has come. If the GPU is used again
+        meanwhile, the next stop begins without a pause.
         """
         stop = self.state.stop_of(facts)
         if stop is not None and stop.state not in (StopState.ANNOUNCED, StopState.WAITING):
@@ -213,7 +220,7 @@ class Culler(ServerEvidence):
         return None if stop is None or stop.state is StopState.ANNOUNCED else stop
 
     def _lost_stops(self, judged: Sequence[_Judgement]) -> list[StopKey]:
-        """Return the stops to delete, because the run of the server that they were for has ended otherwise."""
+        """Return the stops to delete, because the server has ended in another way, or another run of it is there."""
         runs = {_key(seen): seen.started for _, seen, _ in judged}
         left = (StopState.ENDING, StopState.RETURNING, StopState.RETURNED)
         return [
@@ -228,7 +235,7 @@ class Culler(ServerEvidence):
         return DueStop((facts.user, facts.server), decision.stops_at or now, lease.share if lease else 0, waiting)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
-        """Log that a server would be stopped, at most once a day for each, while culling is a dry run."""
+        """In a dry run, log that a server would be stopped, at most once a day for each server."""
         would = decision.would
         if would is None:
             return
@@ -249,7 +256,7 @@ class Culler(ServerEvidence):
         task.add_done_callback(lambda _: self._tries.pop(stop.key, None))
 
     async def _stop(self, stop: StopRecord, facts: ServerFacts, decision: CullDecision) -> None:
-        """Wait until a server is drained, check it once more, and have the hub stop it.
+        """Wait until a server is drained, check it once more, and ask the hub to stop it.
 
         If the hub refuses or does not answer, the next try begins after a pause.
         """
@@ -283,10 +290,11 @@ class Culler(ServerEvidence):
             self._soon.set()
 
     async def _drained(self, stop: StopRecord, at: datetime | None) -> bool:
-        """Wait until cells are interrupted, notebooks saved and the user's hook has ended, or took too long.
+        """Wait until cells are interrupted, notebooks are saved and the user's hook has ended, or until the time is up.
 
         Args:
-            at: the announced time of the stop; `None` if the server stops as soon as it is drained.
+            stop: the stop, whose drain has begun.
+            at: the announced time of the stop. `None` if the server stops as soon as it is drained.
 
         Returns:
             Whether the server is still to be stopped: its stop was not withdrawn, and its run is not over.
@@ -307,8 +315,9 @@ class Culler(ServerEvidence):
             await asyncio.sleep(0.2)
 
     def _awaits_sample(self, stop: StopRecord) -> bool:
-        """Return whether the stop waits for a measurement: the user's hook has ended, and the use of the GPU after that
-        is not known yet.
+        """Return whether the stop waits for a measurement.
+
+        It does if the user's hook has ended and the use of the GPU after that is not known yet.
         """
         lease, ended = self.state.leases.get(stop.lease), stop.seen.hook_ended
         sample = None if lease is None or ended is None else self.sample_of(lease)
@@ -317,8 +326,12 @@ class Culler(ServerEvidence):
     async def _ask(self, facts: ServerFacts, server: HubServer | None) -> CullDecision | None:
         """Check the server once more, and record that the hub is asked to stop this run of the server.
 
+        Args:
+            facts: of the run that is to be stopped.
+            server: the server as the hub lists it now. `None` if the hub does not list it.
+
         Returns:
-            The decision to stop it; `None` if another run is there, the user came back, or the stop was withdrawn.
+            The decision to stop it. `None` if another run is there, the user came back, or the stop was withdrawn.
         """
         await self.dcgm.refresh()  # DCGM's last measurements are some seconds old
         async with self.transaction() as transaction:
@@ -344,9 +357,10 @@ class Culler(ServerEvidence):
         """Put the stop of this run of a server off until a pause is over.
 
         Args:
-            pause: `None` for the shortest one.
-            is_unsure: the hub may have begun the stop, so the record of the stop stays as it is, with the note that the
-                server comes back without a GPU.
+            facts: of the run.
+            pause: the pause before the next try. `None` for the shortest one.
+            is_unsure: whether the hub may have begun the stop. The stop then counts as begun, and keeps the plan to
+                start the server again without a GPU.
         """
         async with self.transaction() as transaction:
             current, stop = self.state.facts.get((facts.user, facts.server)), self.state.stop_of(facts)
@@ -389,13 +403,18 @@ class Culler(ServerEvidence):
     # -------------------------------------------------------------- withdrawals
 
     def refuse_withdrawal(self, facts: ServerFacts) -> Reason | None:
-        """Return why this server's stop cannot be withdrawn any more; `None` if it can."""
+        """Return why this server's stop cannot be withdrawn any more. `None` if it can."""
         return stops.refuse_withdrawal(self.state.stop_of(facts))
 
     def without_orders(self, facts: ServerFacts, by: Withdrawal) -> Changes | None:
-        """Return the changes that withdraw the orders to stop a server that this action (`by`) withdraws.
+        """Return the changes that withdraw some orders to stop a server, with the notice for the user.
 
-        `None` if it withdraws none. Other causes still stop the server at their own times. The user is notified.
+        Other causes still stop the server at their own times. `None` if there is no such order, or if the stop cannot
+        be withdrawn any more.
+
+        Args:
+            facts: of the server.
+            by: the action, which determines the orders that are withdrawn.
         """
         taken = [each for each in self.state.orders_of(facts) if each.withdrawn_by is by]
         if not taken or self.refuse_withdrawal(facts) is not None:
@@ -404,17 +423,18 @@ class Culler(ServerEvidence):
         return replace(self.withdrawn(left, by), facts=(left,), notices=(self.undone(facts, by),))
 
     def undone(self, facts: ServerFacts, by: Withdrawal) -> NoticeRow:
-        """Return the notice to a server's user that an order to stop the server was withdrawn."""
+        """Return the notice for a server's user that an order to stop the server was withdrawn by this action."""
         told = explain("reclaim-undone") if by is Withdrawal.LINE else explain("admin-stop-undone")
         return NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, told)
 
     def withdrawn(self, after: ServerFacts, by: Withdrawal) -> Changes:
-        """Return the changes of a server's stop after the causes that `by` withdraws are gone.
+        """Return the changes of a server's stop after some of its causes were withdrawn.
 
-        If no other cause is announced, the stop is deleted.
+        If no other cause is announced, the record of the stop is deleted.
 
         Args:
-            after: the server's facts without these causes.
+            after: the server's facts after the withdrawal.
+            by: the action, which determines the causes that are withdrawn.
         """
         stop = self.state.stop_of(after)
         if stop is None:
@@ -428,10 +448,10 @@ class Culler(ServerEvidence):
         return Changes(gone_stops=(stop.key,)) if left is None else Changes(stops=(left,))
 
     async def note_interrupt(self, user: str, server: str) -> bool:
-        """Note that the server receives the request to interrupt its kernels. Its stop cannot be withdrawn after that.
+        """Record that the server receives the request to interrupt its kernels. Then its stop cannot be withdrawn.
 
         Returns:
-            Whether to send the request: not if the stop has been withdrawn meanwhile.
+            Whether to send the request. False if the stop has been withdrawn meanwhile.
         """
         async with self.transaction() as transaction:
             facts = self.state.facts.get((user, server))

@@ -1,9 +1,9 @@
 """The use of leased GPUs that the machine itself does not report, as measured by DCGM and stored in Prometheus.
 
-On one machine, Prometheus is asked only about leased devices whose use the service cannot read itself; on a cluster,
-about the pods of all leases. An answer counts until it is a minute old. If Prometheus does not answer, the use is then
-unknown, which never counts as idle. Not here: the queries (``adapters/prometheus.py``), to which lease a time series
-belongs (``core/gpu/dcgm.py``), and what follows from the use (``server_evidence.py``).
+On one machine, Prometheus is asked only about leased devices whose use the service cannot read itself. On a cluster, it
+is asked about the pods of all leases. An answer counts until it is a minute old. After that the use is unknown, which
+never counts as idle. ``adapters/prometheus.py`` has the queries, ``core/gpu/dcgm.py`` assigns time series to leases,
+and ``server_evidence.py`` decides by the use.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Dcgm:
     """The measurements of the leased GPUs by DCGM; there are none without a Prometheus.
 
     Attributes:
-        away_since: wall-clock time since which queries fail; `None` if the last query was answered, or none was sent.
-        reading: the last answer; `None` if no leased GPU needs it.
-        kinds: the kinds of a cluster's GPUs that exporters measured at the last query; `None` if not known.
+        away_since: wall-clock time since which queries fail. `None` if the last query was answered, or none was sent.
+        reading: the last answer. `None` if no leased GPU has to be asked about.
+        kinds: the kinds of a cluster's GPUs that exporters measured at the last query. `None` if not known.
     """
 
     def __init__(self, state: State, prometheus: Prometheus | None) -> None:
@@ -117,7 +117,7 @@ class Dcgm:
         return reading
 
     def _pod_gpu(self, lease: Lease, pod: PodFacts) -> PodGpu:
-        """Describe the GPU of a lease by its pod and pool (the devices of one kind), to find its time series."""
+        """Return the properties of a lease's pod and device by which its time series is found."""
         assert self.prometheus is not None
         pool = self.state.cluster.survey.pools.get(OfferId(lease.pool)) if self.state.cluster is not None else None
         served_by = OfferId(lease.pool)
@@ -144,7 +144,7 @@ class Dcgm:
             self.prometheus.close()
 
     def use(self, lease: Lease) -> DcgmUse | None:
-        """Return the present use of a lease's GPU; `None` if it is not known, or too old."""
+        """Return DCGM's present measurement of a lease's GPU. `None` if there is none, or if it is too old."""
         kept = self._kept.get(_key(lease))
         if kept is None or self.state.clock.elapsed() > kept.until:
             return None
@@ -155,11 +155,11 @@ class Dcgm:
         return "" if self.reading is None else self.reading.missing.get(_key(lease), "")
 
     def answers(self) -> bool | None:
-        """Whether the last query was answered, if there was one; `None` if no Prometheus is configured."""
+        """Whether the last query was answered; True if none was sent yet. `None` if no Prometheus is configured."""
         return None if self.prometheus is None else self.away_since is None
 
     def status(self) -> str | None:
-        """Return the state of Prometheus for an administrator; `None` if none is configured."""
+        """Return a sentence about Prometheus for administrators. `None` if no Prometheus is configured."""
         if self.prometheus is None:
             return None
         if self.reading is None:
@@ -174,8 +174,9 @@ class Dcgm:
         return sample is None or sample.used_percent is None
 
     async def _log_change(self, reading: DcgmReading) -> None:
-        """Log when answers begin or cease to lack GPUs, and why. If the series name none of our pods, log the labels
-        that Prometheus has instead.
+        """Log when answers begin or cease to lack leased GPUs, and why.
+
+        If no time series names one of our pods, log the labels that the series have instead.
         """
         lacking = Counter(reading.missing.values())
         kind = reading.reason or ",".join(sorted(lacking))
@@ -202,16 +203,18 @@ def _key(lease: Lease) -> str:
 
 
 def open_prometheus(settings: Settings) -> Prometheus | None:
-    """Return the configured Prometheus; `None` without one."""
+    """Return the client of the configured Prometheus. `None` if none is configured."""
     if not settings.prometheus_url:
         return None
     return Prometheus(settings.prometheus_url, settings.prometheus_token, scale=settings.dcgm_scale)
 
 
 def merged(sample: DeviceSample | None, use: DcgmUse | None) -> DeviceSample | None:
-    """Return what the service measured of a device, with DCGM's use if the service could not read the use itself.
+    """Return the measurement of a device: the service's own, completed by DCGM's use if the service has no use.
 
-    `None` if nobody measured the device.
+    Args:
+        sample: the service's own measurement. `None` if there is none.
+        use: DCGM's measurement. `None` if there is none. If both are `None`, the result is `None`.
     """
     if use is None or (sample is not None and sample.used_percent is not None):
         return sample

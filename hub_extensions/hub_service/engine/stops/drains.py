@@ -19,19 +19,21 @@ from hub_extensions.hub_service.engine.state.transaction import Transactions
 from hub_extensions.hub_service.engine.stops.returns import without_returns_of
 
 A_TURN = timedelta(seconds=60)
-"""Time that a stop takes apart from the drain (in which notebooks are saved and the user's hook runs): the culler's
-pause, new evidence after an outage, and the hub's own stop."""
-MOST_SECONDS = 366 * 86400.0
+"""Time that a stop takes beside the drain (in which notebooks are saved and the user's hook runs).
+
+It covers the culler's pause, new measurements after an outage, and the hub's own stop."""
+MOST_SECONDS = 366 * 86400.0  # maximum time until a stop that the hub may order
 log = logging.getLogger("hub_extensions.hub_service")
 
 
 async def order(state: State, transaction: Transactions, report: SignedOut) -> DrainState:
-    """Take over the stop of a server whose user was signed out, if it holds the reported lease.
+    """Order the stop of a server whose user was signed out, if the server holds the reported lease.
 
-    An earlier order is not postponed: a repeated request returns the time that is left.
+    A repeated request does not postpone the stop. It returns the time that is left.
 
     Returns:
-        When the stop begins and how long it may take; without a time if the service does not stop the server.
+        When the stop begins and how long it may take. Both are missing if the service does not stop the server, so the
+        hub has to stop it.
     """
     if not 0 <= report.left_seconds <= MOST_SECONDS:
         raise Refused(400, f"left_seconds has to be between 0 and {MOST_SECONDS:g}.", "left_seconds", "bad-input")
@@ -56,8 +58,9 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
 
 
 async def without_session(state: State, transaction: Transactions, reported: WithoutSessions) -> None:
-    """Record the users without a session, whose accounts may no longer exist, and write to the journal which users are
-    new among them and which have a session again.
+    """Record the users without a sign-in session, whose accounts may no longer exist.
+
+    The journal gets a row for each new user among them, and for each user who has a session again.
     """
     async with transaction() as changing:
         before = {each.user: each.since for each in state.without_session.people}
@@ -74,7 +77,7 @@ async def without_session(state: State, transaction: Transactions, reported: Wit
 
 
 def _takes(state: State, facts: ServerFacts) -> timedelta:
-    """Return how long the stop of a server may take, including the drains of other servers that were ordered before."""
+    """Return how long the stop of a server may take, including the drains of other servers that come before it."""
     drained = sum(1 for each in state.facts.values() if state.orders_of(each))
     turns = 1 + drained // max(1, state.policy.concurrent_stop_limit)
     return turns * state.policy_of(facts.user, facts.offer).drain + A_TURN
@@ -99,7 +102,10 @@ async def give_back(state: State, transaction: Transactions, user: str, server: 
     """Stop a server now because its user gives the GPU back.
 
     Args:
-        cpu: start the server again without a GPU.
+        state: the state.
+        transaction: changes the state.
+        user, server: name of the user and of the server.
+        cpu: whether to start the server again without a GPU.
 
     Raises:
         Refused: 404: the server does not run. 409: it has no GPU, or stops already.

@@ -1,7 +1,8 @@
 """Alarms for stops that are not over by their deadline. They are logged, shown to administrators and counted.
 
-Either the hub refuses the stop, and the culler asks again after a pause; or the hub was asked, and the lease is still
-ending. If the hub reports the server as stopped while its process or pod lives, this service ends the process or pod.
+There are two cases: the hub refuses the stop, so the culler asks again after a pause; or the hub was asked, but the
+lease has not ended. If the hub reports the server as stopped while its process or pod lives, this service ends the
+process or pod.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from hub_extensions.hub_service.engine.stops.culler import Culler
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-EVERY = 5.0
+EVERY = 5.0  # seconds between two checks
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,11 @@ class StopAlarm:
     """A stop that has failed.
 
     Attributes:
+        stop: the record of the stop.
+        offer: id of the server's offer.
         since: when its first try failed, or since when the hub reports the server as stopped.
         fault: whether the hub refuses the stop, does not finish it, or reports it as done although the server lives.
-        why: the state of the stop, for an administrator.
+        why: a sentence about the state of the stop, for administrators.
     """
 
     stop: StopRecord
@@ -49,15 +52,15 @@ class StopAlarm:
 
     @property
     def pause(self) -> StopPause | None:
-        """The pause before the next try; `None` if none was made yet."""
+        """The pause before the next try. `None` if no try of this service has failed yet."""
         return self.stop.pause
 
 
 class FailedStops:
-    """Finds the stops that have failed every few seconds.
+    """Searches every few seconds for stops that have failed.
 
     Attributes:
-        alarms: by the key of the stop.
+        alarms: key of the stop -> its alarm.
     """
 
     def __init__(self, state: State, transaction: Transactions, culler: Culler, leases: LeaseWatcher) -> None:
@@ -74,9 +77,7 @@ class FailedStops:
             await asyncio.sleep(EVERY)
 
     async def refresh(self) -> None:
-        """Find the stops that have failed, record the new ones, and end servers that live although the hub reports them
-        as stopped.
-        """
+        """Find the stops that have failed, record new alarms, and end servers that the hub only reports as stopped."""
         before = self.alarms
         self.alarms = {each.stop.key: each for each in self._found()}
         for key in before.keys() - self.alarms.keys():
@@ -106,7 +107,7 @@ class FailedStops:
     # -------------------------------------------------------------- finding them
 
     def _found(self) -> Iterator[StopAlarm]:
-        """Yield all alarms. A lease whose server the hub has only forgotten was not stopped, so it never alarms."""
+        """Yield the alarms of all failed stops. A server that the hub has forgotten but not stopped gets no alarm."""
         now, deadline = self.state.clock.now(), self.state.policy.stop_deadline
         for stop in self.state.stops.values():
             if stop.state is StopState.ENDING:
@@ -135,7 +136,7 @@ class FailedStops:
     # -------------------------------------------------------------- noting them, and trying again
 
     async def _note(self, found: list[StopAlarm]) -> None:
-        """Log new alarms and write them to the journal: each once, also if this service restarts meanwhile."""
+        """Log new alarms and write them to the journal. Each is written once, also if this service is restarted."""
         new = [each for each in found if not each.stop.alarmed]
         for each in new:
             log.error(
@@ -162,9 +163,7 @@ class FailedStops:
                 await transaction.write(Changes(journal=rows, stops=alarmed))
 
     async def _end_again(self, alarm: StopAlarm) -> None:
-        """End the process or pod of a server that the hub reports as stopped; each further try comes after a longer
-        pause.
-        """
+        """End the process or pod of a server that the hub reports as stopped. Each further try has a longer pause."""
         now = self.state.clock.now()
         if alarm.fault is not StopFault.ALIVE or (alarm.pause is not None and now < alarm.pause.until):
             return

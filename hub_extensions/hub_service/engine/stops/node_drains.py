@@ -1,4 +1,4 @@
-"""Drains a cluster's nodes: cordons them as ``kubectl cordon`` does, and stores the administrator's name and reason.
+"""Close a cluster's nodes to new servers: cordon them as ``kubectl cordon`` does, and store who ordered it and why.
 
 The order is written before the node is cordoned. It is deleted if the cluster refuses the cordon, or if somebody else
 uncordons the node.
@@ -27,7 +27,12 @@ class Cordoner(Protocol):
     """The part of ``adapters.kubernetes.ClusterWatch`` that cordons a node."""
 
     async def cordon(self, node: str, closed: bool) -> None:
-        """Cordon or uncordon this node. Raises ClusterAway, ClusterRefused."""
+        """Cordon a node, or uncordon it if `closed` is false.
+
+        Raises:
+            ClusterAway: the API server did not answer.
+            ClusterRefused: the API server refused it.
+        """
 
 
 class NodeDrains:
@@ -44,7 +49,7 @@ class NodeDrains:
         self.allowed = allowed
 
     def nodes(self) -> Mapping[str, bool]:
-        """Return each node with devices -> whether it is cordoned, as the cluster was last read."""
+        """Return node -> whether it is cordoned, for each node with devices, as the cluster was last read."""
         snapshot = self.state.cluster
         return {} if snapshot is None else {name: node.cordoned for name, node in snapshot.nodes.items()}
 
@@ -78,7 +83,7 @@ class NodeDrains:
         """Uncordon a node that was cordoned by `drain`.
 
         Raises:
-            Refused: as `drain`; 409 also if an order of this service has not cordoned the node.
+            Refused: as for `drain`; 409 also if the node was not cordoned by an order of this service.
         """
         if not self.allowed:
             raise Refused.because(409, explain("cordon-on-cluster", node=node), "place")

@@ -17,16 +17,16 @@ from hub_extensions.core.culling import CullPolicy, CullRule, RuledServer
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-EVERY = 5.0  # seconds between two looks at the file
+EVERY = 5.0  # seconds between two checks whether the file has changed
 
 
 class Policies:
     """The limits of every server.
 
     Attributes:
-        base: the limits of the settings, for what no rule sets.
+        base: the limits of ``c.GpuCulling``, which count where no rule sets another.
         rules: the rules of the policy file that are in force.
-        problem: why the file as it is now is not in force; "" if it is, or if no file is configured.
+        problem: why the present content of the file is not in force; "" if it is, or if no file is configured.
         doubts: entries of the file that are accepted but have no effect, such as a name that does not exist.
     """
 
@@ -55,7 +55,7 @@ class Policies:
         """Read the file again if it has changed.
 
         Returns:
-            The rules for `take`, or the problem for `reject`; `None` if the file is as it was.
+            The rules for `take`, or the problem for `reject`. `None` if the file has not changed.
         """
         path = self.base.policy_file
         # in a thread, so that a slow disk does not block the event loop
@@ -76,7 +76,7 @@ class Policies:
         self._named_groups = frozenset(name for rule in rules for name in rule.groups)
 
     def reject(self, problem: PolicyFileError) -> None:
-        """Keep the rules of before in force, because the file cannot be used."""
+        """Keep the last good rules in force, because the file cannot be used now."""
         self.problem = str(problem)
 
     @property
@@ -88,7 +88,8 @@ class Policies:
         """Find entries of the rules that have no effect, such as names that do not exist, and log new ones.
 
         Args:
-            groups: the groups that users are in, used unless they are known already; `None` if they are unknown.
+            groups: the groups that users are in. They are ignored if they are known since an earlier call. `None` if
+                they are unknown; groups are not checked then.
             offers, pools: the ids of the present offers, and of the pools (devices of one kind).
         """
         if self._groups is None:
@@ -101,7 +102,12 @@ class Policies:
     # -------------------------------------------------------------- views
 
     def of(self, server: RuledServer, now: datetime) -> tuple[CullPolicy, str]:
-        """Return the limits of a server now (by the wall clock), and the rule that sets them ("" without one)."""
+        """Return the limits of a server, and the name of the rule that sets them; "" if no rule does.
+
+        Args:
+            server: the server.
+            now: by the wall clock.
+        """
         minute = now.replace(second=0, microsecond=0)
         if minute != self._minute:
             self._minute, self._kept = minute, {}
@@ -114,11 +120,11 @@ class Policies:
         return self._kept[kind]
 
     def longest(self, server: RuledServer) -> timedelta | None:
-        """Return how long a server runs at most under any rule that can fit it; `None` without a certain end."""
+        """Return how long a server runs at most under all rules that may fit it. `None` if it may run without limit."""
         return culling.longest_for(server, self.rules, self.base)
 
     def longest_of_all(self) -> timedelta | None:
-        """Return how long any server runs at most under the settings and rules; `None` without a certain end."""
+        """Return how long any server runs at most under settings and rules. `None` if some may run without limit."""
         return culling.longest_of_all(self.rules, self.base)
 
     def valid(self) -> bool | None:
@@ -126,7 +132,7 @@ class Policies:
         return not self.problem if self.base.policy_file else None
 
     def status(self) -> str | None:
-        """Return the state of the file for an administrator; `None` if no file is configured."""
+        """Return a sentence about the file for administrators. `None` if no file is configured."""
         if not self.base.policy_file:
             return None
         if self.problem:

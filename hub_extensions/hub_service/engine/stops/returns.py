@@ -1,9 +1,9 @@
-"""Servers that come back without a GPU after their own was taken back (``c.GpuCulling.restart_on_cpu``).
+"""Start servers again without a GPU after their GPU was taken back (``c.GpuCulling.restart_on_cpu``).
 
 A return (the restart of a server without a GPU) is part of the record of its stop. It is written before the hub is
-asked for the stop, so that it is not lost if the service is killed, the hub does not answer or a write fails. That the
-start is requested is written before the request is sent, too. If the stop is not carried out, the return is deleted.
-Not here: which step comes next (``core/stops/returns.py``), and the stop (``culler.py``).
+asked for the stop, so that it is not lost if the service is killed, the hub does not answer or a write fails. The
+request to start the server is also written before it is sent. If the stop is not carried out, the return is deleted.
+``core/stops/returns.py`` decides which step comes next, and ``culler.py`` carries out the stop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hub_extensions.hub_service.engine.views.cull_audit import NOT_RETURNED, RET
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-EVERY = 2.0
+EVERY = 2.0  # seconds between two checks
 NOT_FREE = explain("not-back-in-time")
 NO_ROOM = explain("not-back-no-room")
 SIGNED_OUT = explain("not-back-signed-out")
@@ -49,8 +49,10 @@ def without_returns_of(state: State, user: str) -> Changes:
 
 
 def _with_back(*changed: tuple[StopRecord, ServerReturn | None]) -> Changes:
-    """Return the changes that give each stop the next step of its return (the restart without a GPU), or, if the step
-    is `None`, delete its return.
+    """Return the changes that store the next step of each return (the restart of a server without a GPU).
+
+    Args:
+        changed: pairs of a stop and its return after the step. `None` as the return deletes it.
     """
     after = [(stop, lifecycle.return_as(stop, back)) for stop, back in changed]
     return Changes(
@@ -63,7 +65,9 @@ def _outcome(state: State, back: ServerReturn, why_not: Reason | None = None) ->
     """Return the notice and the row of the journal about the outcome of a return.
 
     Args:
-        why_not: why the server does not come back; `None` if it is back.
+        state: the state.
+        back: the return.
+        why_not: why the server does not come back. `None` if it is back.
     """
     at, key = state.clock.utc_now(), (back.user, back.server)
     kind = RETURNED if why_not is None else NOT_RETURNED
@@ -137,15 +141,21 @@ class Returns:
                 log.warning("a server does not come back yet: %s", problem, extra={"user": asked.user})
 
     async def _write(self, back: ServerReturn, why_not: Reason | None = None) -> None:
-        """Record the outcome of a return: the server is back, or it is given up for the reason `why_not`."""
+        """Record the outcome of a return.
+
+        Args:
+            back: the return.
+            why_not: why the server does not come back. `None` if it is back.
+        """
         await self._note(back, back if why_not is None else None, _outcome(self.state, back, why_not))
 
     async def _note(self, back: ServerReturn, after: ServerReturn | None, outcome: Changes | None = None) -> bool:
         """Write the next step of a return, with the notice and the journal's row of its outcome.
 
         Args:
-            after: the return after the step; `None` to delete it.
-            outcome: notice and journal; `None` while there is no outcome.
+            back: the return before the step.
+            after: the return after the step. `None` to delete it.
+            outcome: the notice and the journal's row. `None` while there is no outcome.
 
         Returns:
             False if the return has been cancelled meanwhile; nothing is written then.

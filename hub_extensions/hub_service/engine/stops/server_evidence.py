@@ -1,8 +1,8 @@
 """Evidence about a running server's use of its GPU, and the decision that follows from it.
 
-The service's own measurement of the device counts first, and a server's report of more use does not change it while it
-is fresh. Without it, DCGM's measurement counts, and without that the server's own report. If none of the three is
-there, the use is unknown, and the server does not count as idle.
+The service's own measurement of the device counts first. While it is fresh, a server's report of more use does not
+change it. If the service has no measurement, DCGM's measurement counts; if DCGM has none, the server's own report. If
+there is none of the three, the use is unknown, and the server does not count as idle.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from hub_extensions.core.usage import Figure
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.stops.dcgm import Dcgm, merged
 
-REPORTS_LAST = timedelta(seconds=45)
+REPORTS_LAST = timedelta(seconds=45)  # a server's report counts for this long
 SAMPLES_LAST = timedelta(seconds=30)
-"""A measurement counts for this long. In the first third of it (two decisions of the culler) it is fresh, so that it
-counts against a server's report."""
+"""A measurement counts for this long. It is fresh in the first third of this time (two decisions of the culler), and
+then has precedence over a server's report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,9 @@ class ServerEvidence:
         """Decide about a server now.
 
         Args:
-            known: the evidence of this moment; it is gathered here if `None`.
-            orders: the orders to stop the server that the decision assumes; `None` for the present ones.
+            facts: of the server.
+            known: the measurements and limits of this moment. If `None`, they are gathered here.
+            orders: the orders to stop the server that the decision assumes. `None` for the present ones.
         """
         known, now = known or self.known(facts), self.state.clock.now()
         evidence = self.evidence(facts, known)
@@ -110,10 +111,10 @@ class ServerEvidence:
         return not stops.may_be_work(self.state.reports.get((stop.user, stop.server)), stop.began)
 
     def stop_after_report(self, facts: ServerFacts) -> StopRecord | None:
-        """Return the stop of a server after its last report; `None` if it does not change, or if no stop has begun.
+        """Return the stop of a server, updated by its last report. `None` if nothing changes, or if no stop has begun.
 
-        The report shows whether notebooks are saved, the hook has ended, and a cell runs. A cell that runs during the
-        drain counts as work, also after it has ended.
+        The report contains whether notebooks are saved, the user's hook has ended, and a cell runs. A cell that runs
+        during the drain counts as work, also after it has ended.
         """
         stop, report = self.state.stop_of(facts), self.state.reports.get((facts.user, facts.server))
         if stop is None or stop.began is None or report is None:
@@ -122,9 +123,10 @@ class ServerEvidence:
         return None if seen == stop.seen else replace(stop, seen=seen)
 
     def note_claim(self, user: str, server: str) -> None:
-        """Remember since when a server reports that its GPU is busy although DCGM measures no use of it.
+        """Note since when a server reports that its GPU is busy although DCGM measures no use of it.
 
-        The time ends only when DCGM measures use. A report that alternates between 0 % and 100 % does not restart it.
+        This time is forgotten only when DCGM measures use. If the report alternates between 0 % and 100 %, the time is
+        kept.
         """
         report, _ = self.state.reports[user, server]
         facts = self.state.facts.get((user, server))
@@ -139,7 +141,7 @@ class ServerEvidence:
             self._claims.setdefault(lease.id, self.state.clock.utc_now())
 
     def use_of(self, lease: Lease) -> float | None:
-        """Return the percentage of use on which decisions are based; `None` if it is not known."""
+        """Return the use of the lease's GPU, in percent, on which decisions are based. `None` if it is not known."""
         return self._decisive_use(lease, self.sample_of(lease))
 
     def _decisive_use(self, lease: Lease, sample: DeviceSample | None) -> float | None:
@@ -149,10 +151,10 @@ class ServerEvidence:
         return culling.decisive_use(measured, self._own_report(lease), policy, fresh=fresh)
 
     def _is_fresh(self, lease: Lease, sample: DeviceSample) -> bool:
-        """Return whether a measurement counts against a server's report of more use.
+        """Return whether a measurement has precedence over a server's report of more use.
 
-        It does if the service has read it from the GPU itself within two decisions of the culler, or if use and memory
-        of DCGM's exporter prove together that no program is on the GPU.
+        It has if the service has read it from the GPU itself within the last two decisions of the culler, or if DCGM's
+        use and memory together prove that no program is on the GPU.
         """
         if sample.source == "dcgm":
             return culling.proves_idle(sample, self._claims.get(lease.id))
@@ -160,7 +162,7 @@ class ServerEvidence:
         return sample.source not in ("report", "none") and age is not None and age <= SAMPLES_LAST / 3
 
     def contradicted(self, lease: Lease) -> tuple[float, float] | None:
-        """Return reported and measured use of a server whose report of use is proved wrong now; otherwise `None`."""
+        """Return reported and measured use if a server reports use that the measurement proves wrong. Else `None`."""
         sample, report = self.sample_of(lease), self._own_report(lease)
         reported = None if report is None else report.used_percent
         if sample is None or sample.used_percent is None or not self._is_fresh(lease, sample):
@@ -170,21 +172,21 @@ class ServerEvidence:
         return reported, sample.used_percent
 
     def _own_report(self, lease: Lease) -> ServerReport | None:
-        """Return the server's report, without its figure of use if DCGM knows that others share the card."""
+        """Return the server's report. Its use is left out if DCGM shows that several servers share the card."""
         use, report = self.dcgm.use(lease), self.report(lease.user, lease.server)
         shared = use is not None and use.card_percent is not None
         return replace(report, used_percent=None) if report is not None and shared else report
 
     def measured(self, lease: Lease) -> tuple[float | None, str]:
-        """Return the lease's use of its GPU in percent, and what measured it; `None` and ``none`` if it is unknown."""
+        """Return the lease's use of its GPU in percent, and what measured it. `None` and ``none`` if it is unknown."""
         sample = self.sample_of(lease)
         return (None, "none") if sample is None or sample.used_percent is None else (sample.used_percent, sample.source)
 
     def sample_of(self, lease: Lease) -> DeviceSample | None:
-        """Return the present figures of a lease's GPU, with time and source; `None` without a measurement.
+        """Return the present measurement of a lease's GPU, with time and source. `None` if there is none.
 
-        Use and memory are the lease's own, or `None` if they are not known. A device that several servers share proves
-        only that all of them are idle when it is idle; a busy one does not show which server is busy.
+        Use and memory are those of this lease, or `None` if they are not known. If several servers share a device and
+        the device is idle, all of them are idle. If it is busy, it is not known which server is busy.
         """
         age = self.state.inventory_age()
         if age is None or age > SAMPLES_LAST:
@@ -200,7 +202,7 @@ class ServerEvidence:
         return sample
 
     def figure_of(self, lease: Lease) -> Figure:
-        """Return use and memory of the lease's GPU now, as they are stored in its usage record."""
+        """Return use and memory of the lease's GPU now, for its usage record."""
         sample = self.sample_of(lease)
         if sample is None:
             return Figure(None, None, "none")
@@ -220,7 +222,12 @@ class ServerEvidence:
         return percent is not None and percent >= self.state.policy_of(lease.user, lease.offer).idle_below_percent
 
     def _sample_by_server(self, lease: Lease, sample: DeviceSample | None) -> DeviceSample | None:
-        """Return a sample from the server's own report, which its user can forge: used only without a measurement."""
+        """Return a sample made from the server's own report, for a device without a measurement. Its user can forge it.
+
+        Args:
+            lease: the server's lease.
+            sample: the measurement of memory, without use. `None` if there is none.
+        """
         report = self._own_report(lease)
         if report is None or report.used_percent is None:
             return sample
@@ -235,7 +242,12 @@ class ServerEvidence:
         return known[0]
 
     def evidence(self, facts: ServerFacts, known: PresentEvidence | None = None) -> Evidence:
-        """Return the evidence about a server on which a decision is based."""
+        """Return the evidence about a server on which a decision is based.
+
+        Args:
+            facts: of the server.
+            known: the measurements and limits of this moment. If `None`, they are gathered here.
+        """
         known = known or self.known(facts)
         report, sample, lease = known.report, known.sample, known.lease
         since, after = self.state.no_session_since(facts.user), self.state.without_session.drain_after_seconds
@@ -258,7 +270,7 @@ class ServerEvidence:
         )
 
     def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:
-        """Return what is known about a server's use, as its user sees it in the panel; empty if culling is off."""
+        """Return the signs of use (GPU, kernels, terminals) that the panel shows; empty if culling does not stop it."""
         policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
         if not policy.enabled or policy.never:
             return ()
@@ -276,8 +288,14 @@ class ServerEvidence:
         return self._is_work(lease, known.use) or runs or (noted is not None and noted.first_used is not None)
 
     def grounds(self, facts: ServerFacts, lease: Lease | None) -> tuple[Reason, ...]:
-        """Return on what a stop is decided, for the journal: the use and what measured it, since when the server is
-        idle, was warned and was opened, the rule of the policy file, and how the warning reached the user.
+        """Return the facts on which a stop is decided, as sentences for the journal.
+
+        They are: the use and what measured it; since when the server is idle, was warned and was opened; the rule of
+        the policy file; and how the warning reached the user.
+
+        Args:
+            facts: of the server.
+            lease: the server's lease. `None` for a server without a GPU.
         """
         clock, found = self.state.clock, list[Reason]()
         if lease is not None:

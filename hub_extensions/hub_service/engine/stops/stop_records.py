@@ -1,7 +1,7 @@
-"""Updates the records of stops in every transaction, as servers and leases change.
+"""Update the records of stops in every transaction, as servers and leases change.
 
-If a server disappears while it is being stopped, it counts as stopped for that cause: the journal and the user's notice
-have the cause, even if the hub or this service was killed in between.
+If a server disappears while it is being stopped, it counts as stopped by that stop. The journal and the user's notice
+contain the stop's cause, even if the hub or this service was killed in between.
 """
 
 from __future__ import annotations
@@ -19,26 +19,32 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 CULLED = "culled"
 STOPPED = (CULLED, "stopped")
-"""The journal's kinds of a lease that ends because somebody stopped its server."""
+"""The kinds of the journal's rows about leases that end because somebody stopped the server."""
 SERVICE = "service"
 TO_END = "was-to-end"
 
 
 def stopped_notice(row: JournalRow) -> NoticeRow:
-    """Build the notice for the user of a server whose stop is in the journal."""
+    """Build the notice that a server was stopped, for its user, from the journal's row about the stop."""
     user, server = row.user or "", row.server or ""
     which = of_server("server-stopped", server)
     return NoticeRow.because(row.at, user, server, which, *row.reasons, explain("files-kept"))
 
 
 def of_server(code: str, server: str) -> Reason:
-    """Return a sentence about a server for its user; it contains the name of a named server."""
+    """Return a sentence about a server for its user. It contains the server's name, unless it is the default server.
+
+    Args:
+        code: code of the sentence for a named server.
+        server: name of the server; "" for the default server.
+    """
     return explain(code, server=server) if server else explain(f"your-{code}")
 
 
 def with_stops(state: State, changes: Changes) -> Changes:
-    """Add to the changes of a transaction the stops that they change, and the journal's rows and notices of stops that
-    they end.
+    """Add to the changes of a transaction the records of stops that follow from them.
+
+    For each stop that ends, the journal's row and the user's notice are added too.
     """
     given = {stop.key: stop for stop in changes.stops}
     after: dict[StopKey, StopRecord | None] = {}

@@ -76,7 +76,7 @@ class _Outcome:
     Attributes:
         why: why the try failed; "" if the receiver accepted the notice.
         again: whether another try may help.
-        verdict: `SEND` if the notice was sent or tried; otherwise why it is dropped, because it is no longer true.
+        verdict: `SEND` if the notice was sent or tried. Otherwise the reason why it is dropped unsent.
     """
 
     why: str = ""
@@ -88,8 +88,8 @@ def last_sendings(settings: Settings) -> Mapping[str, Sending]:
     """Return the last successful and failed sending of each configured channel, for a command-line tool that runs
     beside the service.
 
-    They are read from the SQLite file. With PostgreSQL, or if the hub does not start the service, both are empty
-    here; the service's health page shows them.
+    They are read from the SQLite file. With PostgreSQL, or if the hub does not start the service, every channel is
+    returned without a sending; the service's health page shows the real ones.
     """
     file = sqlite_file(settings.store_url) if settings.started_by_hub else None
     known = read_sendings((note_in(file, SENDINGS) if file is not None else None) or "{}")
@@ -149,7 +149,7 @@ class Notifier:
             webhook.close()
 
     async def note_language(self, user: str, language: str) -> None:
-        """Note the language of the user's last page. It is stored only if mails are sent."""
+        """Store the language of the user's last page, for mails. Nothing is stored if no mail server is configured."""
         if MAIL in self.channels and self.state.notices.language_note(user, language):
             with suppress(Refused):  # the language is noted again with the next page
                 async with self.transaction() as transaction:
@@ -159,11 +159,11 @@ class Notifier:
                     await transaction.write(Changes(meta=note))
 
     def status(self) -> Mapping[str, str] | None:
-        """Describe how the last sending by each channel went; `None` if no channel is configured."""
+        """Return channel -> a sentence about its last sending. `None` if no channel is configured."""
         return {channel: self._sending(channel).text for channel in self.channels} or None
 
     def sent(self) -> bool | None:
-        """Return whether the last sending by every channel succeeded, or `None` if no channel is configured."""
+        """Return whether the last sending by every channel succeeded. `None` if no channel is configured."""
         return all(self._sending(channel).went for channel in self.channels) if self.channels else None
 
     def _sending(self, channel: str) -> Sending:
@@ -184,7 +184,7 @@ class Notifier:
             self._unwritten.pop(delivery.key, None)
 
     async def _tried(self, delivery: Delivery) -> _Outcome | None:
-        """Try to send a notice once; returns `None` if it is not due yet."""
+        """Try to send a notice once. `None` if it is not due yet, so nothing was tried."""
         now = self.state.clock.now()
         verdict = judge(delivery, self.state.facts.get((delivery.user, delivery.server)), now)
         if verdict is DeliveryAction.LATER:

@@ -1,8 +1,8 @@
 """Usage records, derived from the changes of leases, tickets and servers.
 
 A use (`core.usage.Use`) is one server's time with a GPU, or without one. `with_uses` runs in every transaction: it
-adds a use that begins, and turns a use that ends into a usage record in the same commit. `Measuring` collects every
-few seconds how busy the devices are; this is stored once a minute.
+adds a use that begins, and turns a use that ends into a usage record in the same commit. `Measuring` measures every
+few seconds how busy the devices are, and stores the result once a minute.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from hub_extensions.core.usage import Figure, Moment, Use, UseEnd
 from hub_extensions.core.usage.measurement import Sums, minute_of, with_figure
 from hub_extensions.hub_service.engine.state.state import State
 
-ServerKey = tuple[str, str]
-AT_A_TIME = 200  # figures collected before other tasks run
-LATE_REPORT = timedelta(seconds=60)  # after its record, the hub may still report this long who ended a server
+ServerKey = tuple[str, str]  # name of the user and of the server
+AT_A_TIME = 200  # measurements taken before other tasks run
+LATE_REPORT = timedelta(seconds=60)  # the hub may report this long after a server's record why the server ended
 UNWRITTEN_KEPT = timedelta(minutes=60)  # minutes that could not be stored are kept this long
 
 
@@ -66,7 +66,12 @@ def record_late_report(state: State, server: ServerKey, end: UseEnd) -> Changes:
     """Return the changes that record why a server ended, when the hub reports the cause late.
 
     The cause is added to the open use (one server's time with a GPU) or, if that has ended already, to a usage record
-    that is at most `LATE_REPORT` old. A known cause stays.
+    that is at most `LATE_REPORT` old. A cause that is known already is kept.
+
+    Args:
+        state: the present state.
+        server: name of the user and of the server.
+        end: the cause that the hub reports.
     """
     ending = [lease.id for lease in state.leases.values() if (lease.user, lease.server) == server]
     uses = [use for key in ending if (use := state.uses.get(key)) is not None]
@@ -181,8 +186,11 @@ class _Following:
         return self._end_here((lease.user, lease.server), lost=was is LeaseState.LOST)
 
     def _end_here(self, server: ServerKey, *, lost: bool = False) -> UseEnd:
-        """Return why a running server ends: if the service is stopping it, for the cause of that stop, whoever reports
-        it.
+        """Return how the use of a running server ends. If the service is stopping the server, that stop's cause counts.
+
+        Args:
+            server: name of the user and of the server.
+            lost: whether the device had disappeared.
         """
         facts = self.state.facts.get(server)
         stop = None if facts is None else self.state.stop_of(facts)
@@ -222,6 +230,8 @@ class _Bucket:
 
     Attributes:
         at: when the first measurement was added, by the wall clock.
+        device: UUID of the device; "" if unknown.
+        sums: sums of the measurements.
         source: what measured the use of the device, such as NVML or DCGM; ``none`` if nothing did.
     """
 
@@ -234,8 +244,8 @@ class _Bucket:
 class Measuring:
     """Measures how busy the GPU of each running lease is, and sums the measurements by the minute.
 
-    The state has each measurement at once, the store after each minute. A service that is killed loses less than a
-    minute of them.
+    A measurement is in the state at once, and in the store after the end of its minute. If the service is killed, less
+    than a minute of measurements is lost.
     """
 
     def __init__(self, state: State) -> None:

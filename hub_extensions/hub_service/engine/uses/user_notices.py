@@ -25,7 +25,7 @@ from hub_extensions.hub_service.engine.state.meta import (
     write_letters,
 )
 
-NOTICES_LAST = timedelta(hours=24)
+NOTICES_LAST = timedelta(hours=24)  # pages show a notice this long
 
 
 class UserNotices:
@@ -50,10 +50,11 @@ class UserNotices:
         self._by_user: dict[str, list[NoticeRow]] = {}
 
     def load(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:
-        """Take over what the store kept.
+        """Restore the notices from the store, after a restart.
 
         Args:
-            notices: the latest first.
+            stored: the content of the store.
+            notices: the notices for pages, the latest first.
         """
         self.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
         self.failures = read_failures(stored.meta.get(FAILED_STARTS, "[]"))
@@ -90,6 +91,11 @@ class UserNotices:
     ) -> tuple[tuple[WantedOffer, ...], Mapping[str, str]]:
         """Return the places in line that a failed start of this server left for its next start.
 
+        Args:
+            user, server: name of the user and of the server.
+            offers: the offers that the next start accepts.
+            now: on the running clock.
+
         Returns:
             The places; and the values to store (`engine.state.meta`) so that no other start gets these places too,
             empty if nothing changes.
@@ -100,12 +106,13 @@ class UserNotices:
 
     @property
     def usual(self) -> str:
-        """The language of users who have not opened a page yet, as in HTML."""
+        """The language of mails to users who have not opened a page yet, as an HTML language tag."""
         return catalogue_for(self.config.mail_language).language
 
     def language_note(self, user: str, language: str) -> Mapping[str, str]:
-        """Return the values to store (`engine.state.meta`) when the language of a user's page is a new one; otherwise
-        an empty mapping.
+        """Return the values to store (`engine.state.meta`) if the language of the user's page has changed.
+
+        An empty mapping if it has not changed.
         """
         if language == self.languages.get(user, self.usual):
             return {}

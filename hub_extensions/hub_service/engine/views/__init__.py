@@ -1,1 +1,1 @@
-"""Views of the state, for people and for servers."""
+"""Views of the state: the messages that pages, servers' extensions and the API get."""

@@ -43,7 +43,9 @@ def all_cards(state: State, evidence: ServerEvidence, cluster: ClusterLeases | N
     """Return all GPUs of the machine or the cluster, with the leases on each.
 
     Args:
-        cluster: `None` on one machine.
+        state: the present state.
+        evidence: the measurements.
+        cluster: reads the cluster's pools and nodes. `None` on one machine.
     """
     return _cards(state, [_holder(state, evidence, lease) for lease in state.leases.values()], cluster)
 
@@ -86,9 +88,13 @@ async def admin_overview(
     """Return the content of the administrators' page. GPUs beyond the requested page only count in the totals.
 
     Args:
-        cluster: `None` on one machine.
+        state: the present state.
+        evidence: the measurements.
+        watcher: knows which leases cannot be proved over.
+        cluster: reads the cluster's pools and nodes. `None` on one machine.
         asked: which parts, pages and filters the administrator requested.
-        offers: as an administrator sees them.
+        offers: all offers, as administrators see them.
+        health: the service's health report.
         queue: the requested page of the tickets (users' places in line).
     """
     found = [_holder(state, evidence, lease) async for lease in in_batches(state.leases.values())]

@@ -1,4 +1,4 @@
-"""Culling for administrators: the journal's rows of warnings, and the present decision about each server."""
+"""Culling for administrators: the journal's rows about warnings and *Keep*, and the present decision per server."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ KEPT, EXTENDED = "kept", "extended"
 KINDS = (
     WARNED, KEPT, EXTENDED, "culled", "stop-failed", "back", RETURNED, NOT_RETURNED, "adopted", "future-activity",
 )  # fmt: skip
-"""The journal's kinds about culling."""
+"""The kinds of the journal's rows that are about culling."""
 Grounds = Callable[[ServerFacts, Lease | None], tuple[Reason, ...]]
-"""Returns the evidence about a server, each fact as a reason."""
+"""Function that returns what is known about a server, each fact as a sentence. The lease is `None` without a GPU."""
 
 
 def warned_rows(
@@ -35,6 +35,8 @@ def warned_rows(
     The row has the cause, the time of the stop, and whether a page of the server shows the warning.
 
     Args:
+        state: the present state.
+        grounds: returns what is known about a server.
         judged: for each server, its facts before and after the decision, and the decision.
     """
     rows = []
@@ -60,8 +62,11 @@ def kept_row(
     """Return a row of the journal for a server whose user has pressed *keep*, which protects it from a stop.
 
     Args:
+        state: the present state.
         kind: `KEPT` or `EXTENDED`.
-        until: running time until which the server is protected; `None` if no end is known.
+        facts: of the server.
+        until: the server is protected until then, on the running clock. `None` if that is not known.
+        grounds: what is known about the server, for the audit.
     """
     code = "extended-until" if kind == EXTENDED else "kept-until"
     why = [] if until is None else [explain(code, at=state.clock.wall(until))]
@@ -73,9 +78,15 @@ def kept_row(
 async def culled_servers(
     state: State, decide: Callable[[ServerFacts], CullDecision], grounds: Grounds
 ) -> tuple[messages.CulledServer, ...]:
-    """Return what would happen to each running server, sorted by the time of its stop, servers without an end last.
+    """Return the present decision about each running server, sorted by the time of the stop, without a stop last.
 
-    Servers are judged in batches between which other tasks run; a server that ends meanwhile is left out.
+    In a dry run it is the decision that would be made. Servers are judged in batches, between which other tasks run; a
+    server that ends meanwhile is left out.
+
+    Args:
+        state: the present state.
+        decide: returns the decision about a server.
+        grounds: returns what is known about a server.
     """
     looked, wall = list[messages.CulledServer](), state.clock.wall
     async for facts in in_batches(state.facts.values()):

@@ -1,4 +1,4 @@
-"""Views of leases: the lists for administrators, and the figures for the metrics."""
+"""Views of leases (servers' rights to their GPUs): the lists for administrators, and the figures for the metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LeaseUse(NamedTuple):
 
 
 async def all_leases(state: State, evidence: ServerEvidence, watcher: LeaseWatcher) -> tuple[LeaseInfo, ...]:
-    """Return all leases that have not ended, in batches between which other tasks run."""
+    """Return all leases that have not ended. They are read in batches, between which other tasks run."""
     found = [lease_info(state, evidence, watcher, lease) async for lease in in_batches(state.leases.values())]
     return tuple(info for info in found if info.lease in state.leases)
 

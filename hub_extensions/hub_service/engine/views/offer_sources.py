@@ -1,4 +1,4 @@
-"""The source that measures the use of each offer's GPUs, since when, and what to do without one; for administrators."""
+"""For administrators: what measures the use of each offer's GPUs, since when, and what to do if nothing does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def offer_sources(
     """Return, for each offer with a GPU, what measures how busy its devices are (such as NVML or DCGM).
 
     Args:
-        before: the last answer for each offer. While the source stays the same, its `since` is kept.
+        state: the present state.
+        evidence: the measurements.
+        before: the last result for each offer. While the source stays the same, its `since` is kept.
     """
     found: dict[OfferId, messages.OfferEvidence] = {}
     for offer in (each for each in state.offers if each.pool):
@@ -50,7 +52,7 @@ def _figure(state: State, evidence: ServerEvidence, lease: Lease) -> LeaseFigure
 
 
 def _outlook(state: State, evidence: ServerEvidence, pool: OfferId) -> Outlook:
-    """Return what would measure a server that started now on a device of this pool (the devices of one kind)."""
+    """Return what would measure the use of a device of this pool (devices of one kind), if a server started now."""
     dcgm = evidence.dcgm
     if state.on_cluster:
         found = state.cluster.survey.pools if state.cluster is not None else {}

@@ -1,5 +1,6 @@
-"""The overview for one user: tickets (places in line), servers and failed starts; for administrators, the failed starts
-of all users.
+"""The overview for one user: tickets (places in line), servers and failed starts.
+
+For administrators, the failed starts of all users.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from hub_extensions.hub_service.engine.state.clock import RunningClock
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.views import presenters
 
-LATEST = 50
+LATEST = 50  # failed starts that administrators are shown
 DAY = timedelta(days=1)
 
 
@@ -23,7 +24,7 @@ def overview(
 ) -> messages.UserOverview:
     """Return what the hub's home page and the pages of a start show to a user.
 
-    The environment of admitted servers, the waits of other offers and the evidence about use are left out.
+    The environment of admitted servers, the waits of other offers and the signs of use are left out.
     """
     return messages.UserOverview(
         tickets=tuple(replace(ticket, grant=None) for ticket in tickets),

@@ -40,7 +40,7 @@ VOID = "void"
 
 
 def wait(forecast: WaitForecast) -> Wait:
-    """Convert a forecast, with likely times rounded outwards to whole steps, so that nobody relies on a minute.
+    """Convert a forecast. Its likely times are rounded outwards to whole steps, so that nobody relies on a minute.
 
     If P90 is more than three times P10, the steps are coarse.
     """
@@ -65,8 +65,8 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
     """Convert an offer for the form and the API.
 
     Args:
-        stands: the offer and its free devices.
-        closing: the devices of its pool that an administrator has closed to new servers; `None` if none is.
+        stands: the offer with its free devices and its wait.
+        closing: the devices of its kind that an administrator has closed to new servers. `None` if none is closed.
     """
     offer = stands.offer
     closed = None
@@ -110,7 +110,7 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
 
 
 def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) -> tuple[Availability, ...]:
-    """Return the offers that a user may see: those for everybody, and those for one of the user's groups.
+    """Return the offers that a user may see: offers for everybody, and offers for one of the user's groups.
 
     An administrator may see all.
     """
@@ -127,12 +127,14 @@ def smaller_and_free(wanted: Sequence[OfferId], stands: Sequence[Availability]) 
 def grant(
     lease: Lease | None, offer: OfferId, service_url: str, simulate: str | None, pod: PodAsk | None = None
 ) -> LeaseGrant:
-    """Return what an admitted spawner puts into the server's environment.
+    """Return the grant for an admitted server: the environment variables and the pod's request.
 
     Args:
-        lease: the lease of a device; `None` for CPU only.
-        simulate: the layout of simulated GPUs; `None` if the GPUs are real.
-        pod: what the pod requests from the cluster; `None` on one machine.
+        lease: the server's lease of a device. `None` for CPU only.
+        offer: id of the granted offer.
+        service_url: address of this service for the server.
+        simulate: name of the layout of simulated GPUs. `None` if the GPUs are real.
+        pod: what the pod requests from the cluster. `None` on one machine.
     """
     common = {"JUPYTERHUB_GPU_OFFER": offer, "JUPYTERHUB_GPU_SERVICE_URL": service_url}
     if simulate:
@@ -155,8 +157,10 @@ def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock)
     """Convert a ticket (a place in line) for a list.
 
     Args:
-        status: its present status; the part of its reason that is meant for the log is left out.
-        url: where the user opens the server.
+        ticket: the ticket.
+        status: its present status. The part of its reason that is meant for the log is left out.
+        url: address at which the user opens the server.
+        clock: converts running time to wall-clock time.
     """
     return TicketInfo(
         ticket=ticket.id,
@@ -177,8 +181,11 @@ def waiting(
     """Return the status of a waiting ticket (a place in line).
 
     Args:
+        ticket: the ticket.
+        verdict: the answer of admission: position, reason and forecast.
         alternatives: other offers that the user could have sooner.
         simulated: whether any offer that the user may see is simulated.
+        clock: converts running time to wall-clock time.
     """
     return TicketMessage(
         ticket=ticket.id,
@@ -204,9 +211,12 @@ def admitted(
     """Return the status of an admitted ticket, with its grant.
 
     Args:
-        given: what the spawner puts into the server's environment.
+        ticket: the ticket.
+        given: the grant: environment variables and the pod's request.
         title: the offer's title.
-        usual: seconds that such a start usually takes; `None` if unknown.
+        simulated: whether the granted device is simulated.
+        clock: converts running time to wall-clock time.
+        usual: seconds that such a start usually takes. `None` if too few starts are known.
     """
     return TicketMessage(
         ticket=ticket.id,
@@ -228,7 +238,14 @@ def admitted(
 
 
 def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> TicketMessage:
-    """Return the status of a ticket that was refused (``refuse``) or that ended (``ended``)."""
+    """Return the status of a ticket that waits no more.
+
+    Args:
+        ticket: the ticket.
+        answer: ``refuse`` if admission refused it, ``ended`` if it ended.
+        reason: the sentence for the user.
+        clock: converts running time to wall-clock time.
+    """
     return TicketMessage(
         ticket=ticket.id,
         attempt=ticket.attempt,
@@ -246,14 +263,12 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
 
 
 def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMessage:
-    """Return the status of a ticket whose place cannot be computed now: its position is 0."""
+    """Return the status of a waiting ticket whose position in line cannot be computed now. The position is 0 in it."""
     return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(replace(reason, log_message=""))))
 
 
 def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> Countdown | None:
-    """Convert a decision about idle servers to the countdown that the server's panel shows; `None` if the server is not
-    going to stop.
-    """
+    """Convert a culling decision to the countdown that the server's panel shows. `None` if no countdown is shown."""
     if decision.stops_at is None or decision.cause is None or decision.reason is None:
         return None
     return Countdown(
@@ -269,7 +284,7 @@ def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, cl
 
 
 def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> tuple[OtherEnd, ...]:
-    """Return the further causes for which a server would stop, beside the one that comes first."""
+    """Return the other causes for which a server would stop, after the earliest one."""
     if decision.stop is None or decision.stops_at is None:
         return ()
     return tuple(
@@ -285,8 +300,12 @@ def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) 
 
 
 def memory_of(lease: Lease, device: Device | None, offer: GpuOffer | None) -> int | None:
-    """Return the bytes of GPU memory that a server may use: its share of the device, or the offer's if the device is
-    unknown. `None` if neither is known.
+    """Return the bytes of GPU memory that a server may use. `None` if neither device nor offer has a known memory.
+
+    Args:
+        lease: the server's lease, which contains its share.
+        device: the lease's device. `None` if it is not known; the offer's memory counts then.
+        offer: the lease's offer. `None` if it does not exist any more.
     """
     if device is None or device.memory_bytes is None:
         return offer.memory_bytes if offer is not None else None
@@ -315,5 +334,5 @@ def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolIn
 
 
 def notices(rows: Iterable[NoticeRow]) -> tuple[Notice, ...]:
-    """Convert the notices for the next page."""
+    """Convert the notices that the user's next page shows."""
     return tuple(Notice(each.at, each.server, each.text, each.reasons) for each in rows)

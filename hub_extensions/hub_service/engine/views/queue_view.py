@@ -26,6 +26,7 @@ class QueueView:
     Values that many tickets share are computed once.
 
     Attributes:
+        revision: of the state; the view is valid until the state has another revision.
         verdicts: the answer of admission to each ticket.
         offers: the availability of every offer.
         nodes: ticket -> the nodes of the cluster that its server may use; missing if they are unknown.
@@ -46,10 +47,12 @@ class QueueView:
         return cls(state.revision, standing(snapshot, state.clock.now()), state.availability(), snapshot.node_sets)
 
     def besides(self, ticket: Ticket, own: WaitForecast | None) -> tuple[tuple[Availability, ...], bool]:
-        """Return the other offers that the user could have at once, or sooner than the wanted one, as suggestions.
+        """Return the offers to suggest to a waiting user: available at once, or sooner than the wanted offers.
 
         Args:
-            own: the wait forecast of the ticket itself; `None` if it is unknown.
+            ticket: the user's ticket.
+            own: the wait forecast of the ticket itself. `None` if it is unknown; only offers that are available at once
+                are suggested then.
 
         Returns:
             The offers; and whether any offer that the user may see is simulated.
@@ -62,8 +65,11 @@ class QueueView:
         return (*now, *islice(better, MOST_SOONER)), simulated
 
     def _found(self, ticket: Ticket) -> tuple[tuple[Availability, ...], tuple[Availability, ...], bool]:
-        """Return the offers that could start now instead of the wanted ones, the offers with a forecast (the shortest
-        wait first), and whether any visible offer is simulated.
+        """Return the parts of `besides` that tickets with the same wishes share.
+
+        Returns:
+            Offers that are available at once; other offers with a forecast, the shortest wait first; and whether any
+            offer that the user may see is simulated.
         """
         wanted = [choice.offer for choice in ticket.wanted_offers]
         key = (*wanted, ticket.groups, self.nodes.get(ticket.id))
@@ -80,7 +86,7 @@ class QueueView:
 
 
 def content_of(state: TicketStatus) -> tuple[object, ...]:
-    """Return the parts of a ticket's status that its page shows, to find out whether a new status has to be sent.
+    """Return the parts of a ticket's status that its page shows. If they differ, a new status is sent to the page.
 
     Waits are rounded as they are shown, so a change of a few seconds makes no difference.
     """

@@ -30,7 +30,7 @@ UNKNOWN = "This server is not known to run."
 
 
 class ServerView:
-    """Stores the reports of servers' extensions and the users' *keep*, and returns the state that the panel shows."""
+    """Stores reports of servers' extensions and presses of *Keep*, and returns the state that the panel shows."""
 
     def __init__(self, state: State, transaction: Transactions, evidence: Culler) -> None:
         self.state = state
@@ -38,9 +38,7 @@ class ServerView:
         self.evidence = evidence
 
     async def take_report(self, user: str, server: str, report: messages.Report) -> None:
-        """Store what a server's extension reports about its activity. When the user opens the server for the first
-        time, its idle time begins to count.
-        """
+        """Store a report of a server's extension: its activity, and whether a browser has opened the server."""
         values = {name: getattr(report, name) for name in REPORTED}
         reported = ServerReport(self.state.clock.utc_now(), **values)
         async with self.transaction() as transaction:
@@ -51,10 +49,11 @@ class ServerView:
                 await transaction.write(changes)
 
     def _changes_of(self, user: str, server: str, warned: datetime | None) -> Changes:
-        """Return what the last report changes: the facts of the server, and its stop if that has begun.
+        """Return the changes that follow from the last report: the server's facts, and its stop if that has begun.
 
         Args:
-            warned: the end that the page has announced to the user; `None` if it has announced none.
+            user, server: name of the user and of the server.
+            warned: wall-clock time of the stop that an open page has announced. `None` if it has announced none.
         """
         facts = self.state.facts.get((user, server))
         if facts is None:
@@ -63,8 +62,11 @@ class ServerView:
         return Changes(facts=(seen,) if seen != facts else (), stops=(stop,) if stop is not None else ())
 
     def _reported(self, facts: ServerFacts, warned: datetime | None) -> ServerFacts:
-        """Return the facts after the last report: whether the server was opened, and whether a page has shown the
-        warning of its stop.
+        """Return the facts after the last report: whether the server was opened, and whether a page showed the warning.
+
+        Args:
+            facts: the stored facts.
+            warned: wall-clock time of the stop that an open page has announced. `None` if it has announced none.
         """
         report, at = self.state.reports[(facts.user, facts.server)]
         seen = culling.reported(facts, report, at)
@@ -72,10 +74,11 @@ class ServerView:
         return culling.reached(seen, culling.PAGE) if shown else seen
 
     async def keep(self, user: str, server: str) -> None:
-        """Protect a server from being stopped as idle for a while.
+        """Postpone the stop of a server, because its user pressed *Keep*.
 
         Raises:
-            Refused: 404, no such server runs. 409, the budget is used up, or there is nothing to protect it from.
+            Refused: 404, no such server runs. 409, *Keep* would not help, or the user has pressed it too often. 503,
+                the store cannot be written.
         """
         async with self.transaction() as transaction:
             facts = self.state.facts.get((user, server))
@@ -98,10 +101,11 @@ class ServerView:
                 raise Refused(503, f"Not kept: {problem.message}", "keep", "store-unavailable") from problem
 
     def server_state(self, user: str, server: str, trespassed: bool) -> messages.ServerState | None:
-        """Return what a server's own extension may know, or `None` if the service does not know the server.
+        """Return the state that a server's own extension may read. `None` if the service does not know the server.
 
         Args:
-            trespassed: whether another server, whose lease is of another device, uses this server's device.
+            user, server: name of the user and of the server.
+            trespassed: whether another server uses this server's device, although its lease is for another device.
         """
         facts = self.state.facts.get((user, server))
         lease = self.state.lease_of(user, server)
@@ -141,7 +145,7 @@ class ServerView:
         )
 
     def _latest(self, lease: Lease | None, decision: CullDecision | None) -> datetime | None:
-        """Return when this server ends at the latest, whatever its user does; `None` if nothing ends it.
+        """Return when this server ends at the latest, whatever its user does. `None` if the user can keep it forever.
 
         Administrators and the wait forecasts get the same time.
         """
@@ -155,9 +159,9 @@ class ServerView:
         return presenters.countdown(facts, decision, policy, self.state.clock)
 
     def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
-        """Return what pressing *keep* would do now: protect the server from the idle stop, or extend its lifetime.
+        """Return what *Keep* would add now, and how often the user may still press it.
 
-        `None` if *keep* is not offered.
+        It protects the server from the idle stop or extends its lifetime. `None` if the panel shows no *Keep*.
         """
         policy = self.state.policy_of(facts.user, facts.offer)
         if not policy.enabled or policy.never or self.state.no_session_since(facts.user) is not None:
@@ -172,7 +176,7 @@ class ServerView:
         return messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
 
     def _figures(self, lease: Lease | None) -> messages.Figures | None:
-        """Return what DCGM measured of this server's own device.
+        """Return the use of this server's own device as DCGM measured it.
 
         `None` if the service can read the use from the card itself, or if DCGM has no value either.
         """
@@ -187,7 +191,7 @@ class ServerView:
         return messages.Figures(use.uuid, use.at, use.used_percent, use.source, use.counters)
 
     def _rule(self, user: str, lease: Lease | None, offer: OfferId, facts: ServerFacts | None) -> Reason | None:
-        """Return when this server stops by itself, or `None` if nothing stops it."""
+        """Return the sentence about when this server stops by itself. `None` if no limit stops it."""
         policy = self.state.policy_of(user, offer)
         if not policy.enabled or policy.never:
             return None

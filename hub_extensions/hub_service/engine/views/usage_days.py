@@ -1,4 +1,4 @@
-"""The figures of the last day, week and month, for administrators."""
+"""Statistics of the use of GPUs in the last day, week or month, for administrators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hub_extensions.core.overview.days import CountedUse, Days, Span, days_of
 from hub_extensions.hub_service.engine.state.state import State
 
 COUNTED_FOR = timedelta(seconds=60)
-"""Time for which figures are shown before they are counted again."""
+"""Time for which statistics are shown before they are computed again."""
 
 
 def is_current(kept: Days | None, now: datetime) -> bool:
@@ -20,8 +20,13 @@ def is_current(kept: Days | None, now: datetime) -> bool:
 
 
 async def usage_days(state: State, past: Iterable[CountedUse], span: Span, now: datetime) -> Days:
-    """Return how the GPUs were used in a span of time, counted from finished uses (`past`) and from those that still
-    run. A use is one server's time with a GPU.
+    """Return how the GPUs were used in a span of time.
+
+    Args:
+        state: the present state, which has the open uses (a use is one server's time with a GPU).
+        past: the finished uses.
+        span: day, week or month.
+        now: by the wall clock.
     """
     running = [
         CountedUse(
