@@ -39,7 +39,7 @@ def cpu_signs(last_activity: datetime | None, report: ServerReport | None, now: 
     """Return the signs of use of a server without a GPU.
 
     Args:
-        last_activity: the hub's figure, by the wall clock. `None` if it is not known.
+        last_activity: the server's `last_activity` at the hub, by the wall clock. `None` if it is not known.
         report: the last report of its extension. `None` if there is none.
         now: by the wall clock.
     """

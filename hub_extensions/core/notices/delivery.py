@@ -195,7 +195,7 @@ def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> Deliv
 
 
 def after_failure(delivery: Delivery, now: datetime) -> Delivery | None:
-    """Return the delivery with its next try after a growing pause, or `None` if it was tried often enough."""
+    """Return the delivery with its next try after a growing pause. `None` if it is given up after the last try."""
     if delivery.tries >= len(PAUSES):
         return None
     return replace(delivery, due=now + PAUSES[delivery.tries], tries=delivery.tries + 1)

@@ -77,7 +77,7 @@ class Use:
 
     @property
     def ended(self) -> datetime | None:
-        """When the use ended (UTC); `None` while it is open."""
+        """When the use ended, UTC. `None` while it is open."""
         return None if self.over is None else self.over.utc
 
     @property
@@ -101,17 +101,17 @@ class Use:
 
     @property
     def mean_use_percent(self) -> float | None:
-        """Mean GPU use over the time in which it was measured; `None` if it never was."""
+        """Mean GPU use in percent, over the time in which it was measured. `None` if it was never measured."""
         return self.sums.mean
 
     @property
     def highest_use_percent(self) -> float | None:
-        """Highest measured GPU use; `None` if it was never measured."""
+        """Highest GPU use in percent. `None` if it was never measured."""
         return self.sums.highest
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        """Most GPU memory that was measured; `None` if it was never measured."""
+        """Most GPU memory in use, in bytes. `None` if it was never measured."""
         return self.sums.memory
 
     @property

@@ -36,7 +36,7 @@ class UseEnd(Enum):
     HUB_STOPPED = "hub-stopped"
     """The server ended because the hub ended, or while the hub or this service was down."""
     RECLAIMED = "reclaimed"
-    """Another project took back a GPU that was used beyond the quota."""
+    """A GPU that was used beyond the project's quota was taken back, by this service or by the cluster's scheduler."""
     SIGNED_OUT = "signed-out"
     """The user was signed out, or lost the right to use the hub."""
     UNKNOWN = "unknown"

@@ -1,6 +1,6 @@
-"""Measurements of one use (one server's time with a GPU): single figures, one row per minute, and sums over all of it.
+"""Measurements of one use (one server's time with a GPU): single ones, one row per minute, and sums over the whole use.
 
-A figure counts for the time since the previous figure, but for at most `LASTS` seconds. Time in which nothing was
+A measurement counts for the time since the previous one, but for at most `LASTS` seconds. Time in which nothing was
 measured is left out and never counts as an idle GPU.
 """
 
@@ -68,7 +68,7 @@ class Sums:
 
     @property
     def mean(self) -> float | None:
-        """Mean GPU use in percent; `None` if nothing was measured."""
+        """Mean GPU use in percent. `None` if nothing was measured."""
         return self.weight / self.use_seconds if self.use_seconds > 0 else None
 
 

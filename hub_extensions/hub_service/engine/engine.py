@@ -416,7 +416,7 @@ class Engine:
         return presenters.listed(ticket, status, url, self.state.clock)
 
     def owner_of(self, ticket: str) -> tuple[str, str] | None:
-        """Return user and server of a live ticket (place in line), or `None` if the ticket has ended or never was."""
+        """Return user and server of a live ticket (place in line). `None` if it has ended, or if it never existed."""
         found = self.state.tickets.get(ticket)
         return None if found is None else (found.user, found.server)
 
@@ -557,10 +557,11 @@ class Engine:
         return await self.store.journal(most, which)
 
     async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:
-        """Return a page of usage records of one user, or of all users if `user` is `None`, the newest first.
+        """Return a page of usage records, the newest first.
 
         Args:
-            before: `UsagePage.next` of the previous page; `None` for the first page.
+            user: the user whose records are wanted. `None` for all users.
+            before: `UsagePage.next` of the previous page. `None` for the first page.
 
         Raises:
             ValueError: `before` is not the end of a page.

@@ -43,7 +43,7 @@ class ForecastWorker:
 
     @property
     def pid(self) -> int | None:
-        """The id of the running process; `None` if it has not been started or has ended."""
+        """The id of the worker process. `None` if it has not been started, or if it has ended."""
         process = self._process
         return None if process is None or process.poll() is not None else process.pid
 

@@ -298,7 +298,7 @@ class ClusterLeases:
 
     @staticmethod
     def _node_lost(pod: PodFacts, view: ClusterView) -> bool | None:
-        """Return whether the node of a pod has stopped responding; `None` if the node or its state is unknown."""
+        """Return whether the node of a pod has stopped responding. `None` if the node is unknown."""
         if view.nodes is None or not pod.node:
             return None
         node = view.nodes.get(pod.node)

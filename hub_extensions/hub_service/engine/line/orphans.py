@@ -29,6 +29,8 @@ class Orphans:
     """Checks the machine's processes periodically for servers that the hub does not know.
 
     Args:
+        state: the state, with the hub's list of servers.
+        transaction: writes to the journal.
         mark: a value in the environment of the processes of this hub's servers, which identifies them; "" on a
             cluster, where nothing is checked.
     """

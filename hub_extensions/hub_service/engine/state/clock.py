@@ -58,11 +58,11 @@ class RunningClock:
             self._since = self._monotonic()
 
     def wall(self, running: datetime) -> datetime:
-        """Convert a running time to wall-clock time. For a future time, this assumes that hub and service stay up."""
+        """Convert a time of this clock to wall-clock time. For a future time, it assumes that no outage comes."""
         return self._utc_now() + (running - self.now())
 
     def running(self, wall: datetime) -> datetime:
-        """Convert a past wall-clock time to running time."""
+        """Convert a past wall-clock time to a time of this clock, as if there had been no outage since."""
         return self.now() - (self._utc_now() - wall)
 
     def utc_now(self) -> datetime:

@@ -497,7 +497,8 @@ class State(Inventory):
         """Replace devices and measurements by a new reading of this machine's GPUs.
 
         Args:
-            devices: by `Device.identity`. Devices that are gone stay while a lease names them.
+            reading: the new reading.
+            devices: `Device.identity` -> the device. Devices that are gone are kept while a lease names them.
         """
         if self._take_reading(reading, devices):
             self._note_other_offers()
@@ -616,7 +617,7 @@ class State(Inventory):
         return {(stop.user, stop.server): stop.back for stop in self.stops.values() if stop.back is not None}
 
     def live_ticket(self, user: str, server: str) -> Ticket | None:
-        """Return the waiting or admitted ticket (place in line) of a server, or `None` without one."""
+        """Return the waiting or admitted ticket (place in line) of a server. `None` if it has no such ticket."""
         return self.tickets.get(self.ticket_index.of_server(user, server))
 
     def lease_of(self, user: str, server: str) -> Lease | None:
@@ -650,9 +651,9 @@ class State(Inventory):
         return later is None or later is lease or (facts is later and facts.lease == lease.id)
 
     def lease_of_ticket(self, ticket: str) -> Lease | None:
-        """Return the lease of a ticket (place in line), or `None` if the ticket waits or is for CPU only.
+        """Return the lease of a ticket (place in line). `None` if the ticket waits or is for CPU only.
 
-        An ending lease does not count.
+        A lease that is ending is not returned.
         """
         return self.leases.get(self._lease_of_ticket.get(ticket, ""))
 

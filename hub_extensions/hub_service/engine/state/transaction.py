@@ -51,6 +51,7 @@ class Transactions:
     """Opens transactions, one at a time: ``async with self.transaction() as transaction``.
 
     Args:
+        state: the state that is changed.
         admit: admits the tickets (places in line) that can start.
         publish: sends the status of a ticket to everyone who follows the changes.
     """

@@ -32,8 +32,8 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
     A repeated request does not postpone the stop. It returns the time that is left.
 
     Returns:
-        When the stop begins and how long it may take. Both are missing if the service does not stop the server, so the
-        hub has to stop it.
+        The time until the stop begins, and how long it may take. `DrainState.left_seconds` is `None` if the service
+        does not stop the server, because it does not hold this lease.
     """
     if not 0 <= report.left_seconds <= MOST_SECONDS:
         raise Refused(400, f"left_seconds has to be between 0 and {MOST_SECONDS:g}.", "left_seconds", "bad-input")

@@ -125,8 +125,8 @@ class ServerEvidence:
     def note_claim(self, user: str, server: str) -> None:
         """Note since when a server reports that its GPU is busy although DCGM measures no use of it.
 
-        This time is forgotten only when DCGM measures use. If the report alternates between 0 % and 100 %, the time is
-        kept.
+        This time is forgotten only when DCGM measures use, or memory that a program holds. If the report alternates
+        between 0 % and 100 %, the time is kept.
         """
         report, _ = self.state.reports[user, server]
         facts = self.state.facts.get((user, server))

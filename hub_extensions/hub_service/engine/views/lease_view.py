@@ -1,4 +1,4 @@
-"""Views of leases (servers' rights to their GPUs): the lists for administrators, and the figures for the metrics."""
+"""Views of leases (servers' rights to their GPUs): the lists for administrators, and the values of the metrics."""
 
 from __future__ import annotations
 

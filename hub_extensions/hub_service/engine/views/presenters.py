@@ -160,7 +160,7 @@ def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock)
         ticket: the ticket.
         status: its present status. The part of its reason that is meant for the log is left out.
         url: address at which the user opens the server.
-        clock: converts running time to wall-clock time.
+        clock: the running clock, which converts times to wall-clock time.
     """
     return TicketInfo(
         ticket=ticket.id,
@@ -185,7 +185,7 @@ def waiting(
         verdict: the answer of admission: position, reason and forecast.
         alternatives: other offers that the user could have sooner.
         simulated: whether any offer that the user may see is simulated.
-        clock: converts running time to wall-clock time.
+        clock: the running clock, which converts times to wall-clock time.
     """
     return TicketMessage(
         ticket=ticket.id,
@@ -215,7 +215,7 @@ def admitted(
         given: the grant: environment variables and the pod's request.
         title: the offer's title.
         simulated: whether the granted device is simulated.
-        clock: converts running time to wall-clock time.
+        clock: the running clock, which converts times to wall-clock time.
         usual: seconds that such a start usually takes. `None` if too few starts are known.
     """
     return TicketMessage(
@@ -244,7 +244,7 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
         ticket: the ticket.
         answer: ``refuse`` if admission refused it, ``ended`` if it ended.
         reason: the sentence for the user.
-        clock: converts running time to wall-clock time.
+        clock: the running clock, which converts times to wall-clock time.
     """
     return TicketMessage(
         ticket=ticket.id,
