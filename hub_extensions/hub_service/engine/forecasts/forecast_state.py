@@ -77,7 +77,7 @@ class ForecastState:
     # -------------------------------------------------------------- for pages and clients
 
     def fresh(self, elapsed: float) -> LikelyWaits | None:
-        """Return the result of the last computation, or `None` or it is too old to be shown.
+        """Return the result of the last computation. `None` if there is none, or if it is too old to be shown.
 
         Args:
             elapsed: now, in seconds of the machine's monotonic clock.

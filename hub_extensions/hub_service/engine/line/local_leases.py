@@ -427,7 +427,7 @@ class LocalLeases:
         return next((s.device for s in self.state.devices.values() if s.device.uuid == first and s.present), None)
 
     def _used_below(self, pid: int) -> Device | None:
-        """Return the device on which the driver lists this process or a descendant, or `None`."""
+        """Return the device on which the driver lists this process or a descendant. `None` if there is none."""
         for state in self.state.devices.values():
             sample = self.state.samples.get(state.device.uuid)
             for user in sample.pids or () if sample else ():

@@ -33,10 +33,11 @@ class PresentEvidence:
     """The measurements and limits of a server at one moment, gathered once for all decisions of that moment.
 
     Attributes:
-        report: the last report of the server's extension, or `None` or it is old.
-        lease: `None` for a server without a GPU.
-        sample: the last measurement of its GPU; `None` without one.
-        use: the use of the GPU in percent on which decisions are based; `None` if it is unknown.
+        policy: the limits of the server.
+        report: the last report of the server's extension. `None` if there is none, or if it is too old.
+        lease: the server's lease. `None` for a server without a GPU.
+        sample: the last measurement of its GPU. `None` if there is none, or if it is too old.
+        use: the use of the GPU in percent on which decisions are based. `None` if it is unknown.
     """
 
     policy: CullPolicy
@@ -235,7 +236,7 @@ class ServerEvidence:
         return replace(reported, at=report.at, used_percent=report.used_percent, source="report")
 
     def report(self, user: str, server: str) -> ServerReport | None:
-        """Return the last report of the server's extension, or `None` or it is older than 45 s."""
+        """Return the last report of the server's extension. `None` if there is none, or if it is older than 45 s."""
         known = self.state.reports.get((user, server))
         if known is None or self.state.clock.now() - known[1] > REPORTS_LAST:
             return None

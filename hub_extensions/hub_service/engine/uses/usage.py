@@ -114,8 +114,9 @@ class _Following:
         return None if key in self.gone else self.uses.get(key) or self.state.uses.get(key)
 
     def _cpu_use(self, server: ServerKey) -> Use | None:
-        """Return the open use of a server without a GPU, or `None`. The index is built once for all
-        changes.
+        """Return the open use of a server without a GPU. `None` if there is none.
+
+        The index of these uses is built once for all changes.
         """
         if self._cpu is None:
             here = {**self.state.uses, **self.uses}
