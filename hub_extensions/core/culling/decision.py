@@ -109,7 +109,7 @@ def decide(
 def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datetime | None:
     """Return when the lifetime ends this server at the latest: after its warning, and not before a time once shown.
 
-    The end does not come before its warning, or before a time that a countdown has shown.
+    `None` if no lifetime is enforced.
     """
     found = _lifetime_end(evidence_of(facts, use_known=False), policy)
     if found is None or not policy.enabled or policy.never:
@@ -222,8 +222,8 @@ def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> StopCause | None:
 def _orphan_end(evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None) -> list[StopCause]:
     """Return the end of an idle server whose user has no session; nothing if it is not known whether it is idle.
 
-    In doubt the server counts as busy. This cause also counts in a dry run and under a rule that keeps servers, because
-    its reason is the account, not the GPU.
+    This end also counts in a dry run and under a rule that keeps servers, because its reason is the account, not the
+    GPU.
     """
     quiet_since = evidence.last_activity if evidence.offer == CPU else evidence.idle_since
     is_known = evidence.use_known or evidence.offer == CPU

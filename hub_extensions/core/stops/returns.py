@@ -54,13 +54,12 @@ class ServerReturn:
     Attributes:
         user, server: name of the user and of the server.
         options: the hub's user options of the run that was stopped, changed to CPU only.
-        ended: when the run that is stopped was ready (`ServerFacts.started`), which tells it from later runs.
-        stopped: when the hub was asked to stop it.
-        asked: when the hub was last asked to start the server; `None` before.
+        stopped: when the hub was asked to stop it. `None` before.
+        asked: when the hub was last asked to start the server. `None` before.
         tries: how often the hub was asked to start it.
         run: when the server was ready without a GPU (`ServerFacts.started`). `None` before.
-        ended: start time of the run that is stopped (`ServerFacts.started`), to tell it from a new run. `None` if not
-            known.
+        ended: when the run that is stopped was ready (`ServerFacts.started`), which distinguishes it from later runs.
+            `None` if that is not known.
     """
 
     user: str
