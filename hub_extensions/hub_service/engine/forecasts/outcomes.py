@@ -1,5 +1,6 @@
-"""Derives the outcome of each wait forecast from the changes of its ticket (the user's place in line), so that both are
-committed together.
+"""Derive the outcome of each wait forecast from the changes of its ticket (the user's place in line).
+
+The outcome is committed together with these changes.
 """
 
 from __future__ import annotations

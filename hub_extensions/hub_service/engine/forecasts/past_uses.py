@@ -1,6 +1,4 @@
-"""Statistics of past uses (one server's time with a GPU): how long a start usually takes, and how much memory a user
-needed last.
-"""
+"""Statistics of past uses (one server's time with a GPU): usual start times, and the GPU memory that users needed."""
 
 from __future__ import annotations
 

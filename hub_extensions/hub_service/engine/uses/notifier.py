@@ -85,8 +85,7 @@ class _Outcome:
 
 
 def last_sendings(settings: Settings) -> Mapping[str, Sending]:
-    """Return the last successful and failed sending of each configured channel, for a command-line tool that runs
-    beside the service.
+    """Return the last successful and failed sending of each configured channel, for a command-line tool.
 
     They are read from the SQLite file. With PostgreSQL, or if the hub does not start the service, every channel is
     returned without a sending; the service's health page shows the real ones.

@@ -30,8 +30,9 @@ UNWRITTEN_KEPT = timedelta(minutes=60)  # minutes that could not be stored are k
 
 
 def with_uses(state: State, changes: Changes) -> Changes:
-    """Add to the changes of a transaction the uses (one server's time with a GPU, or without one) that they begin,
-    change or end.
+    """Add to the changes of a transaction the uses that they begin, change or end.
+
+    A use is one server's time with a GPU, or without one.
     """
     if not (changes.tickets or changes.leases or changes.facts or changes.gone_facts):
         return changes
@@ -46,8 +47,9 @@ def with_uses(state: State, changes: Changes) -> Changes:
 
 
 def missing_uses(state: State) -> tuple[Use, ...]:
-    """Create uses (one server's time with a GPU, or without one) for leases and servers that have none, because an
-    earlier version did not write them.
+    """Create uses for leases and servers that have none, because an earlier version did not write them.
+
+    A use is one server's time with a GPU, or without one.
     """
     moment = _now(state)
     behind = moment.utc - moment.running
@@ -216,9 +218,7 @@ class _Following:
         self.gone.append(key)
 
     def _placed(self, use: Use, lease: Lease | None) -> Use:
-        """Return the use with the model of its GPU, taken from the lease's device or, if that is unknown, from the
-        offer.
-        """
+        """Return the use with the model of its GPU, taken from the lease's device or, if unknown, from the offer."""
         device = self.state.device(lease.device) if lease is not None else None
         offer = self.state.offer(use.offer) if use.offer != CPU else None
         kind = device.product if device else offer.product if offer else ""
