@@ -15,6 +15,7 @@ import yaml
 
 import hub_extensions
 from tests.hubs import ROOT
+from tests.patience import patient
 
 PINNED = re.compile(r"^[\w./-]+@[0-9a-f]{40}$")
 
@@ -47,10 +48,11 @@ def test_the_citation_names_this_version() -> None:
 
 @pytest.mark.whole
 @pytest.mark.programs
+@pytest.mark.timeout(900)
 def test_two_builds_are_equal_and_complete(tmp_path: Path) -> None:
     """Wheel, sdist, the contexts of both images, and a list of components that names what they bring."""
     words = [ROOT / "scripts" / "release", "--build-only", "--dir", tmp_path]
-    done = subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True, timeout=580)
+    done = subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True, timeout=patient(190))
     assert done.returncode == 0, done.stdout + done.stderr
     version = hub_extensions.__version__
     contexts = [f"jupyterhub-gpu-{image}-{version}.context.tar.gz" for image in ("hub", "singleuser")]
@@ -61,7 +63,7 @@ def test_two_builds_are_equal_and_complete(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / wheel) as archive:
         metadata = Parser().parsestr(archive.read(f"jupyterhub_gpu-{version}.dist-info/METADATA").decode())
         names = archive.namelist()
-    assert metadata["License-Expression"] == "BSD-3-Clause"
+    assert "BSD-3-Clause" in (metadata["License-Expression"], metadata["License"])  # by the version of setuptools
     assert {f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 15)} <= set(
         metadata.get_all("Classifier")
     )

@@ -71,7 +71,7 @@ def test_a_month_is_played_again_under_other_limits(state: Path, tmp_path: Path)
     found = json.loads((tmp_path / "all.json").read_text())
     assert (found["uses"], found["people"], found["held_hours"]) == (39, 2, 39.0)
     assert found["stopped"] == {"idle": 39, "lifetime": 0, "unopened": 0, "cpu-idle": 0, "signed-out": 0,
-                                "given-back": 0, "admin": 0}  # fmt: skip
+                                "given-back": 0, "admin": 0, "reclaimed": 0}  # fmt: skip
     assert found["freed_hours"]["idle"] == pytest.approx((20 * 25 + 19 * 30) / 60)
     assert [each["user"] for each in found["came_back"]] == ["ben"] * 19
     assert "2 of 2 people would have been warned, 39 times in all; 39 servers stopped." in said
