@@ -3,7 +3,17 @@ import js from '@eslint/js';
 import tseslint from 'typescript-eslint';
 
 export default tseslint.config(
-  { ignores: ['lib/', 'node_modules/', 'tests/', 'style/', 'locale/', 'eslint.config.mjs'] },
+  {
+    ignores: [
+      'lib/',
+      'node_modules/',
+      'tests/',
+      'style/',
+      'locale/',
+      'eslint.config.mjs',
+      'rspack.config.cjs'
+    ]
+  },
   js.configs.recommended,
   ...tseslint.configs.recommendedTypeChecked,
   {
