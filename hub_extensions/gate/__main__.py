@@ -18,7 +18,7 @@ EXIT_WRONG_SETTINGS = 78
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until stopped; return the exit status.
+    """Run the parent process of the gate until it is stopped; return the exit status.
 
     Args:
         arguments: the command line without the name of the program; `None` for that of this process.

@@ -1,5 +1,6 @@
-"""The gate's periodic audit, which tries whether each app is closed to users without access. Apps that are open are
-logged and counted in a metric.
+"""The gate's periodic audit, which tests whether apps can be opened without the right to do so.
+
+Apps that are open are logged and counted in a metric.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ log = logging.getLogger("hub_extensions.gate")
 class PeriodicAudit:
     """Runs an audit at each interval, the first one after one interval.
 
+    An audit sends requests that must not reach an app, and reports each app that answers them as open.
+
     Attributes:
-        failures: number of *open* results of the last audit, for the metric ``jupyterhub_gate_audit_failures``; `None`
-            if no audit has been made, or another gate makes the audits.
+        failures: number of requests that reached an app in the last audit, for the metric
+            ``jupyterhub_gate_audit_failures``; `None` if no audit has been made, or another gate makes the audits.
         is_ours: whether this gate makes the audits. If several gates share a database, only one of them does.
     """
 
@@ -28,7 +31,7 @@ class PeriodicAudit:
         self.failures: int | None = None
 
     async def run(self) -> None:
-        """Run until cancelled. If `every` is 0, return at once."""
+        """Run the audits until cancelled. If the interval is 0, there are no audits and the method returns at once."""
         while self._every:
             await asyncio.sleep(self._every.total_seconds())
             if self.is_ours:
@@ -37,7 +40,7 @@ class PeriodicAudit:
                 self.failures = None
 
     async def once(self) -> None:
-        """Run one audit. If it fails, the number of open apps is unknown (`None`)."""
+        """Run one audit and set `failures`, which becomes `None` if the audit could not be made."""
         try:
             results = await self._audit()
         except Exception as problem:  # noqa: BLE001  # the next audit is tried in any case

@@ -22,10 +22,10 @@ from hub_extensions.gate.portal import PortalParts, portal_routes
 
 @dataclass(frozen=True)
 class GateBackground:
-    """Everything that a gate needs beside its sessions and checks.
+    """What a gate runs in addition to its server: the front page and the background work. Made by `background_of`.
 
     Attributes:
-        portal: the handlers of the front page, as tornado takes them.
+        portal: the handlers of the front page, as tornado takes them; empty without a front page.
         work: coroutines, each of which runs until it is cancelled.
     """
 
@@ -34,7 +34,7 @@ class GateBackground:
 
 
 def background_of(gate: Gate) -> GateBackground:
-    """Build the background work of a gate from its settings."""
+    """Build the front page and the background work of a gate from its settings."""
     settings, health = gate.settings, HealthWatch(gate.settings.catalogue)
 
     def use(apps: AppCatalogue) -> None:

@@ -18,7 +18,7 @@ CHECK_SECONDS = 5.0
 
 
 def check_for(settings: GateSettings, groups: Collection[str] | None = None, *hub_inside: str) -> Check:
-    """Return the check of a catalogue with these settings.
+    """Return the function that checks a catalogue of apps against these settings.
 
     Args:
         settings: the settings of the gate.
@@ -32,8 +32,13 @@ def check_for(settings: GateSettings, groups: Collection[str] | None = None, *hu
 
 
 async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue], None]) -> None:
-    """Call `use` with the apps each time the catalogue's file has changed, until cancelled. `settings.catalogue` has
-    the apps in force at the start.
+    """Follow the file of the catalogue until cancelled, and call `use` with its apps whenever they change.
+
+    Returns at once if the apps are in the gate's settings and not in a file.
+
+    Args:
+        settings: the settings of the gate. Their `catalogue` has the apps that are in use at the start.
+        use: makes the gate use these apps.
     """
     if not isinstance(settings.apps, str):
         return
@@ -58,14 +63,21 @@ async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue],
 
 
 def _with_other_groups(at_start: AppCatalogue, now: AppCatalogue) -> list[str]:
-    """Return the names of apps whose groups differ from those with which the hub was started."""
+    """Return the names of new apps, and of apps whose groups differ from those with which the hub was started.
+
+    Args:
+        at_start: the apps with which the hub was started.
+        now: the current apps.
+    """
     known = {app.name: frozenset(app.groups) for app in at_start}
     return [app.name for app in now if known.get(app.name) != frozenset(app.groups)]
 
 
 async def _watched(settings: GateSettings, file: str) -> WatchedCatalogue:
-    """Return the watched catalogue. If its file has errors and the hub passed no apps at its start, wait until the
-    file is valid.
+    """Return the catalogue, which is read from a file and can be read again when the file changes.
+
+    If the file has errors, the apps that the hub passed at its start are used. If there are none, the function waits
+    until the file is valid.
     """
     reported = ""
     while True:

@@ -1,7 +1,8 @@
-"""The gate: answers a proxy that asks whether a request may pass to an app. It identifies the caller, and asks the hub
-if necessary.
+"""The gate: answers the checks of proxies (forward auth).
 
-``core/sign_on/access.py`` decides. HTTP is in ``server.py`` and ``routes.py``, the sign-in in ``sign_in.py``.
+A check is the request by which a proxy asks whether a browser's or program's request may pass to an app. The gate
+identifies the caller, and asks the hub if necessary. ``core/sign_on/access.py`` decides. HTTP is in ``server.py`` and
+``routes.py``, the sign-in in ``sign_in.py``.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _Pairs = Sequence[tuple[str, str]]
 
 
 class SignedIdentity(NamedTuple):
-    """The identity headers of a user for an app, cached until they have to be signed again.
+    """The headers that tell an app who the caller is. They are cached until their assertion has to be signed again.
 
     Attributes:
         until: time on the monotonic clock at which they have to be signed again.
@@ -80,13 +81,15 @@ class SignedIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A request of a proxy that asks whether a browser's or program's request may pass to an app.
+    """A check: the request by which a proxy asks whether a browser's or program's request may pass to an app.
 
     Attributes:
         app: the requested app; `None` if the catalogue lacks it.
+        headers: headers of the check. Most are those of the browser or program, others are added by the proxy.
+        method: HTTP method of the check, which may differ from that of the request that is checked.
         tail: rest of the path after the app's name.
         is_use: whether the request counts as a use of its session, so that the idle limit starts again.
-        peer: address of the other end of the connection.
+        peer: address from which the check came, which is the proxy's.
     """
 
     app: App | None
@@ -98,10 +101,10 @@ class CheckedRequest:
 
     @property
     def facts(self) -> RequestFacts:
-        """Facts about the browser's request. If headers name several methods, a method that may change something is
-        used.
+        """Facts about the request that is checked: its method, origin and purpose.
 
-        Traefik removes ``Upgrade`` from its check, but other headers show that a WebSocket is opened.
+        If the headers name several methods, one that may change something is used. Whether a WebSocket is opened is
+        seen from several headers, because Traefik removes ``Upgrade`` from its check.
         """
         get = self.headers.get
         named = [each.upper() for each in (get(METHOD), get("X-Forwarded-Method"), self.method) if each]
@@ -119,7 +122,7 @@ class CheckedRequest:
 
     @property
     def uri(self) -> str:
-        """Path and query of the browser's request, as the proxy reports them."""
+        """Path and query of the request that is checked, as the proxy reports them."""
         return self.headers.get(URI) or self.headers.get("X-Forwarded-Uri") or self.tail
 
 
@@ -174,27 +177,28 @@ class Gate:
         self.use_catalogue(settings.catalogue)
 
     def is_from_proxy(self, headers: HTTPHeaders) -> bool:
-        """Return whether a request contains the proxy's secret. Compares in constant time."""
+        """Return whether a request contains the secret that only the proxy knows. Compares in constant time."""
         sent, expected = headers.get_list(PROXY_SECRET), self.settings.proxy_secret
         return bool(expected) and len(sent) == 1 and hmac.compare_digest(sent[0].encode(), expected.encode())
 
     def use_catalogue(self, apps: AppCatalogue) -> None:
-        """Use these apps from now on."""
+        """Replace the apps by those of this catalogue."""
         self.apps = {app.name: app for app in apps}
         self._origins = {app.name: origin_of(app) for app in apps}
 
     def refresh_keys(self) -> None:
-        """Read the keys that sign assertions again. If they have changed, assertions that were signed before are not
-        used again.
+        """Read the keys that sign assertions again.
+
+        If they have changed, cached assertions are no longer sent, because another key has signed them.
         """
         if self.signer.refresh():
             self.times_rotated += 1
 
     async def session_of(self, request: HTTPServerRequest) -> GateSession | None:
-        """Return the session of a browser that loads a page of the gate itself; `None` without a valid session.
+        """Return the session of a browser that loads one of the gate's own pages; `None` without a valid session.
 
-        While the hub is away, the last known session is returned: then `answers.away_since` is set, and `apps_open_to`
-        returns no app for it.
+        The hub is asked if its last answer is too old. While it does not answer, the last known session is returned:
+        `answers.away_since` is then set, and `apps_open_to` returns no app for the session.
         """
         session = await self.sessions.find_anywhere(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
         if session is None or session.is_over:
@@ -204,7 +208,7 @@ class Gate:
         return None if await self._is_over(session) else session
 
     def apps_open_to(self, session: GateSession) -> AppCatalogue:
-        """Return the apps that the session may open; () without a recent answer of the hub."""
+        """Return the apps that the session may open; empty if there is no recent answer of the hub."""
         owner = session.known.owner
         has_answered = session.answered == session.known.times_ended
         if owner is None or session.is_over or not (has_answered or self.answers.is_fresh(session.known)):
@@ -212,22 +216,25 @@ class Gate:
         return tuple(app for app in self.apps.values() if grants_access(app, owner.scopes))
 
     def token_of(self, session: GateSession) -> str:
-        """Return the session's token, for requests to the hub in the user's name. Callers must send it to nobody
-        else.
+        """Return the session's token for requests to the hub in the user's name.
+
+        Callers must send it only to the hub and the GPU service.
         """
         return session.known.token
 
     def session_now(self, request: CheckedRequest) -> GateSession | None:
-        """Return the session to which a check belongs, without asking the hub or the store; `None` for a program's
-        token or an unknown cookie.
+        """Return the session of the browser whose request is checked, without asking the hub or the store.
+
+        `None` if the request has a program's token, or a cookie that this gate does not know.
         """
         if _bearer(request.headers) is not None:
             return None
         return self.sessions.find(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
 
     def answer_now(self, request: CheckedRequest) -> CheckAnswer | None:
-        """Return the answer to a check if it is known without asking the hub; otherwise `None`, and `answer` has to be
-        awaited.
+        """Return the answer to a check if the hub does not have to be asked for it; otherwise `None`.
+
+        If it is `None`, the caller has to await `answer`.
         """
         app = request.app
         if app is None:
@@ -246,7 +253,7 @@ class Gate:
         return None
 
     async def answer(self, request: CheckedRequest) -> CheckAnswer:
-        """Return the answer to a check. The hub is asked if the last answer about the token is too old."""
+        """Return the answer to a check. If the hub's last answer about the token is too old, the hub is asked again."""
         app = request.app
         if app is None:
             return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
@@ -297,7 +304,7 @@ class Gate:
         return self._passed(request, verdict, owner, known.identities)
 
     def _answer_public(self, request: CheckedRequest, app: App) -> CheckAnswer:
-        """Answer a request for a public path, always without an identity."""
+        """Let a request for a public path pass, without headers that identify the caller."""
         self.passages[Passage.PASS] += 1
         headers = headers_of(CallerIdentity(""), app.header_family, "")
         return CheckAnswer(PassageVerdict(Passage.PASS), app, (*headers.items(), (COOKIE, _cookies_for(request))))
@@ -339,8 +346,9 @@ def session_limits(settings: GateSettings) -> SessionLimits:
 
 
 def _bearer(headers: HTTPHeaders) -> str | None:
-    """Return the token of a program's request; "" if it is malformed. `None` without a bearer token, because
-    another scheme of ``Authorization`` is meant for the app.
+    """Return the token of a program's request, from its header ``Authorization``.
+
+    "" if the token is malformed. `None` if the header is missing or has another scheme, which is meant for the app.
     """
     sent = headers.get("Authorization", "")
     if sent[:6].lower() != "bearer":

@@ -19,14 +19,18 @@ AT_ONCE = 16
 
 
 class HealthWatch:
-    """The health of each app that has a health path. The portal reads `states`."""
+    """Checks periodically whether the apps answer. Apps without a health path are not checked.
+
+    Attributes:
+        states: name of an app -> its health, which the front page shows.
+    """
 
     def __init__(self, apps: Sequence[App]) -> None:
         self._apps = tuple(apps)
         self.states: Mapping[str, AppHealth] = {}
 
     def use(self, apps: Sequence[App]) -> None:
-        """Use another catalogue. The health of an app whose address changed is discarded."""
+        """Replace the apps. The known health of an app is discarded if its address or health path has changed."""
         moved = {app.name for app in self._apps} & {app.name for app in apps} - {
             new.name for new in apps for old in self._apps if _asked_at(new) == _asked_at(old) and new.name == old.name
         }
@@ -35,13 +39,13 @@ class HealthWatch:
         self.states = {name: state for name, state in self.states.items() if name in names}
 
     async def run(self) -> None:
-        """Check until cancelled."""
+        """Check all apps periodically until cancelled."""
         while True:
             await self.check_all()
             await asyncio.sleep(HEALTH_EVERY.total_seconds())
 
     async def check_all(self) -> None:
-        """Check each app once."""
+        """Check each app that has a health path once, and update `states`."""
         few = asyncio.Semaphore(AT_ONCE)
 
         async def one(app: App) -> tuple[App, int | None]:
@@ -58,7 +62,7 @@ class HealthWatch:
 
 
 async def _status_of(app: App) -> int | None:
-    """Return the status of an app's answer; `None` if it does not answer in time."""
+    """Return the HTTP status with which an app answers at its health path; `None` if it does not answer in time."""
     place = HttpTarget.of(app.upstream)
     headers = [(b"Host", place.host.encode()), (b"User-Agent", b"jupyterhub-gpu-gate"), (b"Connection", b"close")]
     try:

@@ -34,13 +34,15 @@ MAX_INVALID_TOKENS = 512
 
 
 class KnownToken:
-    """A token, and the hub's last answer about it.
+    """A token of a browser's session or of a program, with the hub's last answer about it.
 
     Attributes:
         owner: the owner as last reported; `None` if the hub was not asked yet, or if the token is invalid (`is_void` is
             then True).
-        asked_at, failed_at: when the request for the last answer was sent, and when the hub last did not answer, on the
-            monotonic clock.
+        is_void: whether the hub's last answer is that the token is invalid.
+        asked_at: when the request for the last answer was sent, on the monotonic clock; -inf if the answer must not be
+            used.
+        failed_at: when the hub did not answer the last request, on the monotonic clock; -inf if it did answer.
         asking: the request in progress; `None` without one.
         times_ended: how often `forget` was called; an answer to a request from before the last call is not used.
         identities: app -> identity headers of the owner.
@@ -63,15 +65,13 @@ class KnownToken:
         return self.failed_at != float("-inf")
 
     def forget(self) -> None:
-        """Invalidate the last answer, and the answer to a request in progress, because a sign-out may have made them
-        wrong.
-        """
+        """Invalidate the last answer and that of a request in progress, because a sign-out may have changed them."""
         self.asked_at = self.failed_at = float("-inf")
         self.times_ended += 1
 
 
 class HubAnswers:
-    """Asks the hub and caches its answers.
+    """Asks the hub who owns a token, and caches its answers.
 
     Attributes:
         away_since: when the hub stopped answering; `None` if it answers.
@@ -88,14 +88,17 @@ class HubAnswers:
         self.calls = 0
 
     def is_fresh(self, known: KnownToken) -> bool:
-        """Return whether the last answer is recent enough to be used. The answer that a token is invalid is always
-        recent enough.
+        """Return whether the last answer about a token is recent enough to be used.
+
+        The answer that a token is invalid is always recent enough.
         """
         return known.is_void or time.monotonic() - known.asked_at < self._seconds
 
     async def refresh(self, known: KnownToken) -> bool:
-        """Make sure that the answer about a token is recent: ask the hub, or wait for the request in progress. Return
-        False if the hub is away.
+        """Make sure that the answer about a token is recent: ask the hub, or wait for the request in progress.
+
+        Returns:
+            False if the hub does not answer.
         """
         if self.is_fresh(known):
             return True
@@ -107,16 +110,17 @@ class HubAnswers:
         return not known.has_failed
 
     async def check_token(self, token: str, address: str = "") -> KnownToken | None:
-        """Return a recent answer about a program's token; its `has_failed` is True if the hub is away.
+        """Return a recent answer about a program's token. Its `has_failed` is True if the hub does not answer.
 
-        A token that was valid before does not wait for other tokens. Unknown tokens take turns by address and token
-        prefix.
+        A token that was valid before is checked at once. Few unknown tokens are checked at the same time, and the
+        others wait in turns by address and token prefix, so that a flood of invented tokens does not occupy the hub.
 
         Args:
-            address: address of the client.
+            token: the token.
+            address: address of the client; "" if it is not known.
 
         Returns:
-            `None` if too many unknown tokens wait.
+            `None` if the check is refused because too many unknown tokens wait.
         """
         digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
         known = self._tokens.get(digest)
@@ -139,8 +143,10 @@ class HubAnswers:
             self._pass_turn()
 
     async def _wait_for_turn(self, address: str, token: str) -> bool:
-        """Wait until an unknown token may be checked. Return False if it is refused, because too many wait. After True,
-        `_pass_turn` has to be called.
+        """Wait until an unknown token may be checked. The caller then has to call `_pass_turn` after the check.
+
+        Returns:
+            False if the check is refused because too many unknown tokens wait; `_pass_turn` must not be called.
         """
         is_full = self._asked_now + len(self._queue) >= MAX_UNKNOWN_WAITING
         if self._asked_now < MAX_UNKNOWN_CHECKS and not is_full:
@@ -167,7 +173,10 @@ class HubAnswers:
         self._asked_now -= 1
 
     async def _asked(self, digest: bytes, known: KnownToken) -> KnownToken:
-        """Refresh a token, and move it to the end of the cache of valid or of invalid tokens, as the last used."""
+        """Refresh the answer about a token, and move its entry to the end of the cache for valid or for invalid tokens.
+
+        The end of a cache has the tokens that were used last. Its beginning is removed first when it is full.
+        """
         await self.refresh(known)
         mine, other, most = self._tokens, self._invalid, MAX_TOKENS
         if known.owner is None:

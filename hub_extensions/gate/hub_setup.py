@@ -89,8 +89,10 @@ def add_gate(
     Call it before `add_sign_on`, which takes the address that is returned.
 
     Args:
+        c: the hub's configuration, which is modified.
         config: the settings of the gate.
         sign_on: the settings of sign-on sessions.
+        context: values of the hub and the GPU service.
         notes: sentences for the administrator are appended to it.
         may_write: False in a dry run: nothing is written, and the catalogue of apps may be missing on this machine.
 
@@ -142,8 +144,16 @@ def _public_hub(c: Any, base_url: str) -> str:
 
 
 def _check_addresses(c: Any, config: GateConfig, hub_url: str) -> None:
-    """Raise an error for invalid addresses of proxies, and if the apps have the hub's host or a host below its
-    subdomain host: then hub, servers and apps would share cookies.
+    """Check the addresses of the proxies and of the apps.
+
+    The apps must not have the hub's host or a host below its ``subdomain_host``, because hub, servers and apps would
+    then share cookies.
+
+    Args:
+        hub_url: the hub's public address.
+
+    Raises:
+        GateSettingsWrong: an address is invalid.
     """
     for each in config.trusted_proxies:
         try:
@@ -188,8 +198,9 @@ def _is_any(host: str) -> bool:
 
 
 def _limited(c: Any, config: GateConfig, sign_on: SignOnConfig, notes: list[str]) -> GateConfig:
-    """Return the settings with session limits that are not longer than the hub's own, and append a sentence to `notes`
-    for each limit that was shortened.
+    """Return the settings of the gate with session limits that are at most as long as the hub's own.
+
+    For each limit that was shortened, a sentence is appended to `notes`.
     """
     days = float(value_of(c, "JupyterHub", "cookie_max_age_days", HUB_COOKIE_DAYS))
     token = value_of(c, "JupyterHub", "oauth_token_expires_in")
@@ -246,7 +257,13 @@ def _settings(
 
 
 def _connect_url(config: GateConfig, namespace: str) -> str:
-    """Return the gate's address. A Service's name gets its namespace, because it is used in other namespaces too."""
+    """Return the address at which the hub reaches the gate.
+
+    If it is the name of a Kubernetes Service, `namespace` is added, because it is used in other namespaces too.
+
+    Args:
+        namespace: Kubernetes namespace of the hub's pod; "" if the hub does not run in a pod.
+    """
     if config.connect_url:
         url = config.connect_url.rstrip("/")
         place = urlsplit(url)
@@ -271,8 +288,15 @@ def _inner_hub(c: Any, base_url: str) -> str:
 
 
 def _apps(c: Any, settings: GateSettings, context: GateContext, *, may_write: bool) -> tuple[AppCatalogue, list[str]]:
-    """Return the apps and the warnings about them. If the catalogue has errors, the apps from the hub's last start are
-    returned.
+    """Return the apps of the catalogue and warnings about them.
+
+    If the file of the catalogue has errors, the apps from the hub's last start are returned.
+
+    Args:
+        may_write: False in a dry run; a missing file then means no apps.
+
+    Raises:
+        GateSettingsWrong: the catalogue has errors and no earlier apps are known.
     """
     source = settings.apps
     if isinstance(source, str) and not may_write and not Path(source).exists():
@@ -296,8 +320,9 @@ def _apps(c: Any, settings: GateSettings, context: GateContext, *, may_write: bo
 
 
 def _write(settings: GateSettings, folder: Path) -> None:
-    """Write the file that the gate and ``gate config`` read. With a separate GPU service the folder
-    may not exist yet.
+    """Write the settings file that the gate and ``gate config`` read.
+
+    The folder is created first. It may be missing if the hub does not start the GPU service.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -314,8 +339,10 @@ def _write(settings: GateSettings, folder: Path) -> None:
 
 
 def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: list[str]) -> None:
-    """Add the services of the gate and of the apps to the hub. The service of the gate is added without a
-    ``url``, because the hub's own proxy would otherwise serve the gate on the hub's host.
+    """Add the services of the gate and of the apps to the hub.
+
+    The service of the gate has no ``url``, because the hub's own proxy would otherwise serve the gate on the hub's
+    host.
     """
     gate: dict[str, Any] = {
         "name": SERVICE,
@@ -354,8 +381,9 @@ def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: l
 
 
 def _add_roles(c: Any, apps: AppCatalogue, notes: list[str]) -> None:
-    """Add a role with which users may sign in at the gate, and a role for each app with exactly its groups, so that the
-    hub withdraws the access of a group that was removed from an app.
+    """Add a role with which users may sign in at the gate, and a role for each app.
+
+    The role of an app has exactly the app's groups. If a group is removed from the app, the hub withdraws its access.
     """
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     by_name = {str(role.get("name")): role for role in roles}

@@ -13,7 +13,7 @@ def keys_of(settings: GateSettings, store: GateStore | None = None) -> Assertion
 
     Args:
         settings: the settings of the gate.
-        store: the store, if the caller has opened it already; `None` opens it if it has the keys.
+        store: the gate's database if the caller has opened it already; `None` to open it if it is where the keys are.
     """
     if parse_url(settings.store_url).get_backend_name() != "postgresql":
         return KeyFolder(settings.folder)

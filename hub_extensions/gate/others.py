@@ -21,8 +21,10 @@ AGAIN_SECONDS = 0.5
 
 
 async def follow_others(gate: Gate) -> None:
-    """Apply what other gates do, until cancelled. While there is no connection to the database, ended sessions are
-    noticed when the hub is next asked about their tokens.
+    """Apply the changes that other gates with the same database make, until cancelled.
+
+    While the database cannot be reached, a session that another gate has ended is noticed when the hub is next asked
+    about its token.
     """
     loop, news = asyncio.get_running_loop(), NewsFromOthers(gate.settings.store_url)
     thread, is_lost = ThreadPoolExecutor(1, "gate-news"), False

@@ -39,7 +39,7 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """Content of a page in addition to its reason.
+    """Values that a page about a refusal shows, beside the text of its reason.
 
     Attributes:
         app: the app's title; "" if the page is not about an app.
@@ -55,7 +55,13 @@ class PageFacts:
 
 
 def page(reason: str, facts: PageFacts, t: Catalogue) -> bytes:
-    """Render a page in the reader's language. `reason` is the key of its text."""
+    """Render a page about a refusal or a failed sign-in, in the reader's language.
+
+    Args:
+        reason: key of the text in `REASONS` or `FAILURE_TEXTS`.
+        facts: further values that the page shows.
+        t: the reader's catalogue (the texts in one language).
+    """
     text = REASONS.get(reason) or FAILURE_TEXTS[reason]
     parts = [f"<p>{escape(t(text))}</p>"]
     if reason == "not-allowed":
@@ -80,7 +86,7 @@ def message(reason: str, status: int, since: datetime | None = None) -> bytes:
     """Return a refusal as JSON, for a program.
 
     Args:
-        reason: key of the text.
+        reason: key of the text in `REASONS` or `FAILURE_TEXTS`.
         status: HTTP status of the answer.
         since: when the hub stopped answering; `None` if it answers.
     """
@@ -95,7 +101,15 @@ def message(reason: str, status: int, since: datetime | None = None) -> bytes:
 
 
 def refusal(answer: CheckAnswer, facts: PageFacts, t: Catalogue) -> tuple[Mapping[str, str], bytes]:
-    """Return headers and body of a refusal: a page for a page load, otherwise JSON."""
+    """Return headers and body for a check that the gate has refused.
+
+    The body is a page if the request loads a page, otherwise JSON.
+
+    Args:
+        answer: the answer to the check.
+        facts: values that the page shows.
+        t: the reader's catalogue (the texts in one language).
+    """
     reason = answer.verdict.reason
     passage = answer.verdict.passage
     status = 401 if passage in (Passage.SIGN_IN, Passage.SILENT_ROUND) else passage.value

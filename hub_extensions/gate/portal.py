@@ -54,13 +54,13 @@ def portal_routes(parts: PortalParts) -> list[Any]:
 
 
 class PortalPage(RequestHandler):
-    """GET: the front page."""
+    """Handler of ``GET /`` on the apps' host: the front page."""
 
     def initialize(self, parts: PortalParts, pages: Environment, style: str) -> None:
         self.parts, self.pages, self.style = parts, pages, style
 
     def set_default_headers(self) -> None:
-        """Allow the page's own style and images of its host only, and forbid caching and frames."""
+        """Set headers that allow only the page's own style and images of its host, and forbid caching and framing."""
         for name, value in (
             ("Content-Security-Policy", _policy()),
             ("Referrer-Policy", "same-origin"),
@@ -110,7 +110,7 @@ class PortalPage(RequestHandler):
 
 
 def health_text(health: AppHealth, now: datetime, t: Catalogue) -> tuple[str, str]:
-    """Return a symbol and a text for an app's health; the symbol is never shown alone."""
+    """Return a symbol and a text for an app's health. Pages always show both."""
     if health.state == "unknown":
         return "?", t("not known")
     if health.state == "up":
@@ -121,7 +121,10 @@ def health_text(health: AppHealth, now: datetime, t: Catalogue) -> tuple[str, st
 
 
 def remaining_text(ends: datetime, now: datetime, t: Catalogue) -> str:
-    """Return the text that shows how long a server keeps running. A time of day would require the user's time zone."""
+    """Return how long a server keeps running, such as ``stops in 2 hours``.
+
+    A time of day is not used, because the user's time zone is not known.
+    """
     return t("stops in %1", wording.about(max(0.0, (ends - now).total_seconds()), t))
 
 
@@ -130,7 +133,7 @@ def _style() -> str:
 
 
 def _policy() -> str:
-    """Return the Content-Security-Policy, with the hash of the page's style, which is inline to save a request.
+    """Return the Content-Security-Policy of the front page. The style is part of the page, and is allowed by its hash.
 
     It does not restrict forms, because browsers apply ``form-action`` to redirects too, and *Sign out* redirects to the
     hub and on to its provider.

@@ -44,7 +44,7 @@ FORWARDED_HEADERS = (
 
 
 class RelaySocket(WebSocketHandler):
-    """A WebSocket between a proxy and an app."""
+    """A WebSocket of a browser to an app that the gate relays: the proxy connects to the gate, the gate to the app."""
 
     def initialize(self, gate: Gate) -> None:
         self.gate = gate
@@ -94,15 +94,15 @@ class RelaySocket(WebSocketHandler):
             self._app_side.close()
 
     async def open(self, *args: str, **kwargs: str) -> None:
-        """Start to relay, once both sides are connected."""
+        """Start to relay. Both sides, browser and app, are connected now."""
         self._tasks = [asyncio.ensure_future(self._from_app()), asyncio.ensure_future(self._until_over())]
 
     def on_message(self, message: str | bytes) -> Awaitable[None] | None:
-        """Send the browser's message to the app. The next one is read when the app has taken it."""
+        """Send the browser's message to the app. The next one is read only after the app has accepted this one."""
         return self._to_app(message)
 
     def on_close(self) -> None:
-        """Close the app's side."""
+        """Close the connection to the app, because the browser's has been closed."""
         for task in self._tasks:
             task.cancel()
         if self._app_side is not None:
@@ -110,8 +110,9 @@ class RelaySocket(WebSocketHandler):
 
     @property
     def _tail(self) -> str:
-        """Path and query for the app, which some proxies append to the app's name instead of sending them in a header;
-        "" if missing.
+        """Path and query for the app, from the address of the relay's request; "" if the address has none.
+
+        Some proxies append them to the app's name in this address; others send them in a header.
         """
         _, slash, rest = str(self.request.uri).removeprefix(RELAY_PATH).partition("/")
         return slash + rest
@@ -148,9 +149,7 @@ class RelaySocket(WebSocketHandler):
         self.close(code if code not in (None, 1005, 1006, 1015) else None, self._app_side.close_reason)
 
     async def _until_over(self) -> None:
-        """Close the WebSocket when its session ends, or when a recent answer of the hub shows that the user has
-        lost access.
-        """
+        """Close the WebSocket when its session ends, or when the hub answers that the user has lost access."""
         session, rest = self.gate.session_now(self._asked), 0.0
         while True:
             if rest <= 0 or (session is not None and session.is_over):
@@ -174,8 +173,10 @@ class RelaySocket(WebSocketHandler):
 
 
 def _address(app: App, uri: str) -> str:
-    """Return the URL of the app's WebSocket; "" if the path is malformed. `uri` is path and query of the browser's
-    request.
+    """Return the URL of the app's WebSocket; "" if the path is malformed.
+
+    Args:
+        uri: path and query of the browser's request.
     """
     if not uri.startswith("/") or not uri.isascii() or not uri.isprintable() or " " in uri:
         return ""

@@ -35,7 +35,7 @@ _STATE_LETTERS = 512
 
 
 def routes_of(gate: Gate) -> Sequence[Any]:
-    """Return all handlers, as tornado takes them."""
+    """Return the handlers of all routes below ``/_gate/``, and of unknown addresses, as tornado takes them."""
     about: dict[str, Any] = {"gate": gate}
     life = gate.settings.shared_life if gate.sessions.is_shared else ""
     signed = {**about, "signatures": Signatures(gate.settings.ended_secret, life=life)}
@@ -55,7 +55,7 @@ def routes_of(gate: Gate) -> Sequence[Any]:
 
 
 class GatePage(RequestHandler):
-    """Base class of the gate's pages and routes: their headers, refusals and cookies."""
+    """Base class of the handlers of the gate's own pages and routes, with their headers, refusals and cookies."""
 
     def initialize(self, gate: Gate, signatures: Signatures | None = None) -> None:
         self.gate, self.signatures = gate, signatures
@@ -67,14 +67,14 @@ class GatePage(RequestHandler):
             self.set_header(name, value)
 
     def write_error(self, status_code: int, **_: Any) -> None:
-        """Answer what tornado refuses: a wrong method or a malformed request."""
+        """Answer a request that tornado refuses, such as one with a wrong method, like the gate's own refusals."""
         self.refuse("method" if status_code == 405 else "not-found" if status_code < 500 else "hub-away", status_code)
 
     def refuse(self, reason: str, status: int, app: str = "") -> None:
-        """Finish with a page, or with JSON for a program.
+        """Finish the request with a refusal: a page if the request loads a page, otherwise JSON.
 
         Args:
-            reason: key of the text.
+            reason: key of the text in `REASONS` or `FAILURE_TEXTS`.
             status: HTTP status of the answer.
             app: title of the app that the refusal is about; "" if it is about none.
         """
@@ -91,15 +91,16 @@ class GatePage(RequestHandler):
 
     @property
     def facts(self) -> RequestFacts:
-        """Facts about this request, which a browser sends directly."""
+        """Facts about this request (method, origin, purpose). The browser sends it to the gate, not to an app."""
         get = self.request.headers.get
         sites = (get("Sec-Fetch-Site"), get("Sec-Fetch-Mode"), get("Sec-Fetch-Dest"))
         return RequestFacts(str(self.request.method), False, *sites, get("Origin"), get("Accept", ""))
 
     @property
     def origin(self) -> str:
-        """The origin (scheme and host) under which the browser sent the request. If the proxy does not name the host of
-        an app, this is the origin of the apps' common host.
+        """The origin (scheme and host) under which the browser sent the request.
+
+        If the request's host is not that of an app, this is the origin of the apps' common host.
         """
         scheme = urlsplit(self.gate.settings.origin).scheme
         named = f"{scheme}://{self.request.host}".lower()
@@ -108,15 +109,13 @@ class GatePage(RequestHandler):
 
     @property
     def network(self) -> str:
-        """The network of the browser's address. The log has it instead of the address, which would identify a
-        person.
-        """
+        """The network of the browser's address, for the log. The whole address would identify a person."""
         forwarded = ",".join(self.request.headers.get_list("X-Forwarded-For"))
         found = address_of_browser(self.request.remote_ip or "", forwarded, self.gate.settings.trusted_proxies)
         return short_address(found) or "an unknown address"
 
     def cookie(self, name: str) -> str:
-        """Return the value of a cookie; "" if it is missing or malformed (see `cookie_in`)."""
+        """Return the value of a cookie of the gate; "" if it is missing or malformed (see `cookie_in`)."""
         return cookie_in(self.request.headers.get_list("Cookie"), name)
 
     def give_cookie(self, name: str, value: str, seconds: int | None = None) -> None:
@@ -139,7 +138,7 @@ class GatePage(RequestHandler):
 
 
 class StartPage(GatePage):
-    """``?app=NAME&next=PATH``: redirects to the hub's sign-in."""
+    """Handler of ``/_gate/start?app=NAME&next=PATH``: begins a sign-in and redirects to the hub."""
 
     async def get(self) -> None:
         browser = self.cookie(self.gate.browser_cookie)
@@ -157,7 +156,10 @@ class StartPage(GatePage):
 
 
 class CallbackPage(GatePage):
-    """``?code=…&state=…``, or ``?error=…``: the address to which the browser returns from the hub."""
+    """Handler of ``/_gate/callback``, to which the browser returns from the hub.
+
+    It has ``code`` and ``state`` in its query, or ``error``. It completes the sign-in and redirects to the app.
+    """
 
     async def get(self) -> None:
         state = self.get_query_argument("state", "")
@@ -187,7 +189,7 @@ class CallbackPage(GatePage):
 
 
 class SignOutPage(GatePage):
-    """Ends the session at the gate, then redirects to the hub's sign-out, which ends everything else."""
+    """Handler that ends the session at the gate, then redirects to the hub's sign-out, which ends everything else."""
 
     async def post(self) -> None:
         """Sign out. Requests from pages of other origins are refused."""
@@ -209,7 +211,10 @@ class SignOutPage(GatePage):
 
 
 class SignedRoute(GatePage, ABC):
-    """A route for signed requests, with signed answers. Unsigned requests get 404."""
+    """Base class of routes for requests that are signed with a secret. Their answers are signed too.
+
+    An unsigned request gets 404.
+    """
 
     async def post(self) -> None:
         header = self.request.headers.get("Authorization", "")
@@ -226,7 +231,7 @@ class SignedRoute(GatePage, ABC):
 
     @abstractmethod
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
-        """Return status and content of the answer."""
+        """Return HTTP status and content of the answer to a request with a valid signature."""
 
     def _signed(self, request: Any, status: int, content: Mapping[str, object]) -> None:
         assert self.signatures is not None
@@ -237,7 +242,10 @@ class SignedRoute(GatePage, ABC):
 
 
 class EndedRoute(SignedRoute):
-    """The hub reports ended sessions: ``{"user": NAME, "sessions": [ID, …] or null for all}``."""
+    """Route by which the hub reports ended sessions of a user.
+
+    The request is ``{"user": NAME, "sessions": [ID, …]}``, with ``null`` instead of the list for all sessions.
+    """
 
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
         user, of_hub = _ended_in(body)
@@ -254,9 +262,10 @@ class EndedRoute(SignedRoute):
 
 
 class AuditRoute(SignedRoute):
-    """Creates a session for an account of the audit, as if it had signed in: ``{"token": TOKEN, "expired": false}``.
+    """Route by which the audit gets a session for one of its test accounts, as if the account had signed in.
 
-    Tokens of other users are refused. With `expired` the session has already passed its limits.
+    The request is ``{"token": TOKEN, "expired": false}``. Tokens of other users are refused. If `expired` is true, the
+    session has already passed its limits.
     """
 
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
@@ -271,11 +280,13 @@ class AuditRoute(SignedRoute):
 
 
 class AwayPage(GatePage):
-    """For proxies: the page for an app that does not answer."""
+    """Handler of ``/_gate/away/NAME``, which a proxy shows if an app does not answer."""
 
     def get(self, name: str) -> None:
-        """Answer a request with any method. Only a proxy is shown the app's title, because strangers must not learn
-        which apps exist.
+        """Show the page, whatever the method of the request.
+
+        The app's title is shown only if the request has the proxy's secret, because strangers must not learn which apps
+        exist.
         """
         app = self.gate.apps.get(name) if self.gate.is_from_proxy(self.request.headers) else None
         self.refuse("app-away", 502, app.title if app is not None else "")
@@ -284,7 +295,7 @@ class AwayPage(GatePage):
 
 
 class KeysRoute(GatePage):
-    """The public keys with which apps verify assertions."""
+    """Handler of ``/_gate/jwks.json``: the public keys with which apps verify assertions."""
 
     def get(self) -> None:
         self.set_header("Cache-Control", "public, max-age=300")
@@ -292,7 +303,7 @@ class KeysRoute(GatePage):
 
 
 class GateHealthRoute(GatePage):
-    """Shows that the gate answers, and whether the hub does."""
+    """Handler of ``/_gate/health``, which shows that the gate answers, and whether the hub answers the gate."""
 
     def get(self) -> None:
         since = self.gate.answers.away_since
@@ -300,7 +311,7 @@ class GateHealthRoute(GatePage):
 
 
 class GateMetricsRoute(GatePage):
-    """Metrics for Prometheus. The request needs a token with the hub's scope to read metrics."""
+    """Handler of ``/_gate/metrics`` for Prometheus. The request needs a token with the hub's scope ``read:metrics``."""
 
     async def get(self) -> None:
         scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
@@ -314,7 +325,7 @@ class GateMetricsRoute(GatePage):
 
 
 class NotFoundPage(GatePage):
-    """Answers all other addresses with 404."""
+    """Handler of all other addresses, which answers 404."""
 
     def prepare(self) -> None:
         self.refuse("not-found", 404)
@@ -342,8 +353,10 @@ class _GateNumbers(Collector):
 
 
 def _ended_in(body: bytes) -> tuple[str, frozenset[str] | None]:
-    """Read a report: the user, and the hub's ids of the ended sessions, `None` for all. The user is "" if it is
-    malformed.
+    """Parse the hub's report of ended sessions.
+
+    Returns:
+        The user's name, "" if the report is malformed; and the hub's ids of the sessions, `None` for all of the user.
     """
     try:
         found = json.loads(body)

@@ -34,7 +34,7 @@ UNUSABLE = 69
 
 
 def open_gate(settings: GateSettings) -> Gate:
-    """Open a gate with its store, its keys and its client of the hub. Raises StoreUnavailable, OSError."""
+    """Return a gate with its opened database, its keys and its client of the hub. Raises StoreUnavailable, OSError."""
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = GateStore.open(settings.store_url)
     addresses = HubAddresses(settings.hub_api_url, settings.hub_url)
@@ -44,9 +44,10 @@ def open_gate(settings: GateSettings) -> Gate:
 
 
 async def serve(settings: GateSettings, parent: int | None = None) -> int:
-    """Serve until a signal arrives or `parent` has exited; return the exit status.
+    """Run the gate's server until SIGINT or SIGTERM arrives or `parent` has exited; return the exit status.
 
     Args:
+        settings: the settings of the gate.
         parent: process id of our parent; `None` to watch no parent.
     """
     log_json(secret for secret in (settings.client_secret, settings.proxy_secret, settings.ended_secret) if secret)
@@ -81,15 +82,17 @@ async def serve(settings: GateSettings, parent: int | None = None) -> int:
 
 
 def log_end(task: asyncio.Future[None]) -> None:
-    """Log a background task that failed."""
+    """Log the exception with which a background task has ended; nothing if it was cancelled or has none."""
     problem = None if task.cancelled() else task.exception()
     if problem is not None:
         log.error("a part of the gate has stopped until the next start: %s", type(problem).__name__)
 
 
 async def tidy(gate: Gate) -> None:
-    """Do the work of each minute: write times of use, end sessions that have passed a limit, and read the keys again.
-    If the database is away, the gate keeps answering.
+    """Do the work of each minute.
+
+    It stores when sessions were last used, ends sessions that have passed a limit, and reads the keys again. An error,
+    such as a database that cannot be reached, is logged, and the gate keeps answering.
     """
     try:
         await gate.sessions.tidy()
@@ -99,11 +102,14 @@ async def tidy(gate: Gate) -> None:
 
 
 async def _sockets(settings: GateSettings, stopping: asyncio.Event, parent: int | None) -> list[socket.socket]:
-    """Listen on the port. While an earlier gate of this hub still has the port, wait for it.
+    """Return the sockets that listen on the gate's port. While an earlier gate still has the port, wait for it.
 
     Args:
         stopping: set when a signal has requested a stop, which ends the wait.
         parent: process id of our parent, whose end ends the wait; `None` to watch no parent.
+
+    Returns:
+        Empty if the wait was ended.
     """
     logged = False
     while True:
@@ -120,7 +126,7 @@ async def _sockets(settings: GateSettings, stopping: asyncio.Event, parent: int 
 
 
 async def _wait(seconds: float, stopping: asyncio.Event, parent: int | None) -> bool:
-    """Wait, and return True if the gate has to stop, False after `seconds`.
+    """Wait for `seconds`. Return True as soon as the gate has to stop, otherwise False after the wait.
 
     Args:
         stopping: set when a signal has requested a stop.

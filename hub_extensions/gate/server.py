@@ -42,7 +42,11 @@ IDLE_SECONDS = 120.0
 
 
 def make_server(gate: Gate, portal: Sequence[Any] = ()) -> HTTPServer:
-    """Return a server that does not listen yet. `portal` has the handlers of the front page; () without one."""
+    """Return the gate's server, which does not listen yet.
+
+    Args:
+        portal: the handlers of the front page; () without a front page.
+    """
     routes = Application(
         [*portal, *routes_of(gate)],
         log_function=lambda handler: None,
@@ -69,7 +73,7 @@ class _ConnectionDelegate(HTTPServerConnectionDelegate):
 
 
 class _RequestDelegate(HTTPMessageDelegate):
-    """A request: either a check, or one that is forwarded to tornado's handlers."""
+    """Receives one request. A check of a proxy is answered here; other requests are forwarded to tornado's handlers."""
 
     def __init__(self, gate: Gate, connection: HTTPConnection, usual: Callable[[], HTTPMessageDelegate]) -> None:
         self._gate, self._connection, self._usual = gate, connection, usual

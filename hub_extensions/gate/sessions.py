@@ -32,18 +32,20 @@ _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class TooManyStarts(Exception):
-    """Too many sign-ins begin at the same time."""
+    """A sign-in cannot begin, because `MAX_STARTS` others are being written to the store."""
 
 
 class GateSession:
-    """A browser that is signed in at the gate.
+    """The session of one browser that is signed in at the gate.
 
     Attributes:
         id: hash of its cookie.
         user: name of the user.
-        hub_session: the hub's session from which it was created.
-        known: its token, and the hub's last answer about it.
+        hub_session: id of the hub's session from which it was created.
+        known: its token, and the hub's last answer about it. The token is "" until `open_with` has decrypted it.
         sealed: the token, encrypted with the cookie.
+        begun, last_use: when it was created and last used, for the limits.
+        noted_use: value of `last_use` that is in the store.
         rounds: app -> the last silent sign-in for it (one without a question to the user), which renewed the user's
             rights; `None` without any.
         answered: value of `known.times_ended` when the hub answered for the page of the gate that is being loaded;
@@ -71,8 +73,10 @@ class GateSession:
             self.last_use = self.noted_use = when
 
     def open_with(self, cookie: str) -> bool:
-        """Decrypt the token with the browser's cookie. Return False if that fails, because the stored token was
-        changed.
+        """Decrypt the token with the browser's cookie.
+
+        Returns:
+            False if that fails because the stored token was changed.
         """
         if not self.known.token:
             self.known.token = unseal(self.sealed, cookie) or ""
@@ -80,13 +84,18 @@ class GateSession:
 
 
 def hash_of_secret(value: str) -> str:
-    """Return the hash of a cookie or a state, which is stored in its place."""
+    """Return the hash of a cookie or of the state of a sign-in. The store has only the hash, not the secret."""
     return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
 
 
 def cookie_in(headers: Iterable[str], name: str) -> str:
-    """Return the value of this cookie; "" if the browser did not send it exactly once and in the form that the gate
-    sets.
+    """Return the value of one of the gate's cookies.
+
+    "" if the browser did not send the cookie exactly once, or not in the form that the gate sets.
+
+    Args:
+        headers: the ``Cookie`` headers of the request.
+        name: name of the cookie.
     """
     found = [
         value
@@ -98,7 +107,10 @@ def cookie_in(headers: Iterable[str], name: str) -> str:
 
 
 class GateSessions:
-    """All sessions of the gate. Reading uses the memory; a change is in the store when its method returns."""
+    """All sessions of the gate, which are kept in memory and in a store.
+
+    They are read from memory. A method that changes a session returns when the change is in the store.
+    """
 
     def __init__(self, store: GateStore, limits: SessionLimits, now: Callable[[], datetime]) -> None:
         self._store, self._limits, self._now = store, limits, now
@@ -116,8 +128,9 @@ class GateSessions:
         return self._store.is_shared
 
     def find(self, cookie: str) -> GateSession | None:
-        """Return the session of this cookie; `None` if this gate does not know it. If the session has passed a limit,
-        its `is_over` is True.
+        """Return the session of this cookie; `None` if this gate does not know it.
+
+        If the session has passed a limit, its `is_over` is True.
         """
         session = self._all.get(hash_of_secret(cookie)) if cookie else None
         if session is None or session.id in self._to_remove or not session.open_with(cookie):
@@ -127,8 +140,9 @@ class GateSessions:
         return session
 
     async def find_anywhere(self, cookie: str) -> GateSession | None:
-        """Return the session of this cookie, or `None`. A session that this gate does not know is looked
-        up in the shared store.
+        """Return the session of this cookie; `None` if no gate has such a session.
+
+        A session that this gate does not know is looked up in the store that several gates share.
         """
         session = self.find(cookie)
         if not cookie or not self._store.is_shared or (session is not None and not session.is_over):
@@ -177,18 +191,19 @@ class GateSessions:
         return cookie, session
 
     async def end(self, sessions: Iterable[GateSession]) -> int:
-        """End sessions at once; return how many ended.
+        """End these sessions at once. Return how many ended.
 
         Raises:
-            Exception: the store failed, perhaps for sessions of an earlier call: they are ended in memory, and removed
-                from the store by the next call.
+            Exception: the store failed, perhaps for sessions of an earlier call. The sessions are ended in memory, and
+                the next call removes them from the store.
         """
         return await self._end(set(sessions))
 
     async def end_of(self, user: str, hub_sessions: Collection[str] | None, *more: GateSession) -> int:
-        """End sessions of a user, at any gate that shares the store. Return how many.
+        """End sessions of a user, also those of other gates that share the store. Return how many ended.
 
         Args:
+            user: name of the user.
             hub_sessions: end only sessions that were created from these sessions of the hub; `None` for all of the
                 user.
             more: sessions to end in addition.
@@ -214,7 +229,7 @@ class GateSessions:
                 self._drop(self._all[id])
 
     def of(self, user: str, hub_sessions: Collection[str] | None) -> list[GateSession]:
-        """Return a user's sessions.
+        """Return a user's sessions that this gate knows.
 
         Args:
             user: name of the user.
@@ -251,7 +266,12 @@ class GateSessions:
         self.note_ended([session.id for session in known if session.id not in uses])
 
     async def begin_sign_in(self, sign_in: StoredSignIn, over: datetime) -> None:
-        """Store a sign-in; see `GateStore.begin`. Raises TooManyStarts."""
+        """Store a sign-in that has just begun. Raises TooManyStarts.
+
+        Args:
+            sign_in: the sign-in.
+            over: sign-ins that began before this time are removed from the store.
+        """
         if self._starts >= MAX_STARTS:
             raise TooManyStarts
         self._starts += 1
@@ -261,11 +281,15 @@ class GateSessions:
             self._starts -= 1
 
     async def find_sign_in(self, state: str) -> StoredSignIn | None:
-        """Return the pending sign-in with this hash of its state, or `None`."""
+        """Return the pending sign-in with this hash of its state; `None` if it is unknown or was finished."""
         return await self._in_store(self._store.find, state)
 
     async def finish_sign_in(self, state: str) -> bool:
-        """Remove a pending sign-in, whose browser came back. Return False if this was done before."""
+        """Remove a pending sign-in, because its browser came back. Return False if it was removed before.
+
+        Args:
+            state: hash of the sign-in's state.
+        """
         return await self._in_store(self._store.finish, state)
 
     def close(self) -> None:
@@ -283,8 +307,9 @@ class GateSessions:
 
 
 def _written(rounds: Mapping[str, SilentRound]) -> str:
-    """Return the silent sign-ins (sign-ins without a question to the user, which renewed the user's rights) as they are
-    stored; "" if `rounds` is empty.
+    """Return the silent sign-ins (app -> a sign-in without a question to the user) as the text that is stored.
+
+    "" if `rounds` is empty.
     """
     rows = {app: [each.made.isoformat(), *each.groups] for app, each in rounds.items()}
     return json.dumps(rows) if rows else ""

@@ -60,30 +60,34 @@ class GateSettings(GateConfig):
 
     @property
     def store_url(self) -> str:
-        """Address of the database with the sessions."""
+        """Address of the gate's database: ``database_url``, or an SQLite file in `folder` if that is not set."""
         return self.database_url or f"sqlite:///{self.folder / 'gate.sqlite'}"
 
     @property
     def shared_life(self) -> str:
-        """The identity (`Signatures.life`) that all gates with one database use, so that each of them accepts a report
-        that the hub has signed for another one.
+        """The name under which gates with the same database accept signed reports of the hub (`Signatures.life`).
+
+        It is the same for all of them, so that each accepts a report that the hub has signed for another one.
         """
         return hashlib.sha256(f"the gates of {self.origin}".encode()).hexdigest()[:16]
 
     @property
     def origin(self) -> str:
-        """Origin of the apps' host."""
+        """Origin (scheme, host and port) of the apps' common host."""
         place = urlsplit(self.url)
         return f"{place.scheme}://{place.netloc}"
 
     @property
     def callback_url(self) -> str:
-        """The client's ``oauth_redirect_uri`` at the hub."""
+        """The address to which the hub sends the browser back after a sign-in (``oauth_redirect_uri``)."""
         return f"{self.origin}{CALLBACK_PATH}"
 
     @classmethod
     def load(cls: type[GateMade], path: str | os.PathLike[str]) -> GateMade:
-        """Read the file; the environment provides the database if the file does not. Raises SettingsError."""
+        """Read the settings file. Raises SettingsError.
+
+        If it has no ``database_url``, the value of the environment variable is used.
+        """
         settings = read_settings(path, cls)
         named = os.environ.get(settings_in(GateConfig)["database_url"].variable, "")
         return settings if settings.database_url or not named else replace(settings, database_url=named)

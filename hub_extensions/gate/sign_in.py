@@ -30,14 +30,24 @@ MAX_CODE_LENGTH = 512
 
 
 def verifier_of(state: str, browser: str) -> str:
-    """Return the PKCE verifier of a sign-in. `browser` is its cookie; cookie and state have fixed lengths."""
+    """Return the PKCE verifier of a sign-in.
+
+    Args:
+        state: the sign-in's state.
+        browser: value of the browser's cookie for sign-ins. Both have fixed lengths, so their concatenation is unique.
+    """
     return (
         base64.urlsafe_b64encode(hashlib.sha256(f"verifier {state} {browser}".encode()).digest()).decode().rstrip("=")
     )
 
 
 class SignInFailed(Exception):
-    """The sign-in failed. `reason` is a key of the pages' texts."""
+    """The sign-in failed.
+
+    Attributes:
+        reason: key of the text that the page shows.
+        status: HTTP status of the page.
+    """
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
@@ -46,12 +56,12 @@ class SignInFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """The next step of a sign-in.
+    """What follows when a browser has returned from the hub, the result of `SignIns.finish`.
 
     Attributes:
         cookie: cookie of the new session; "" if the browser is sent to the app's host first, which creates the session.
         address: where the browser continues.
-        user: the user who signed in.
+        user: the user who signed in; "" if there is no session yet.
     """
 
     cookie: str
@@ -60,7 +70,7 @@ class SignedIn:
 
 
 class SignIns:
-    """The sign-ins of browsers at a gate, from the redirect to the hub to the session."""
+    """The sign-ins of browsers at a gate: the redirect to the hub, the return, and the creation of the session."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -113,7 +123,12 @@ class SignIns:
         return SignedIn(cookie, return_address(app, kept.path) if app is not None else f"{home}/", user)
 
     async def for_audit(self, token: str, expired: bool) -> str:
-        """Return the cookie of a session, `expired` or not, for an account of the audit. Raises SignInFailed."""
+        """Create a session for a test account of the audit, and return its cookie. Raises SignInFailed.
+
+        Args:
+            token: the account's token at the hub.
+            expired: whether the session has already passed its limits.
+        """
         owner = await self._owner_of(token)
         if not owner.name.startswith(ACCOUNT):
             raise SignInFailed("hub-refused", 403)
@@ -123,7 +138,7 @@ class SignIns:
     async def _session_for(
         self, code: str, verifier: str, kept: StoredSignIn, before: GateSession | None
     ) -> tuple[str, str]:
-        """Return the cookie of a new session, and its user.
+        """Create a session, and return its cookie and its user.
 
         Args:
             code: the code with which the browser came back.

@@ -31,7 +31,9 @@ ServerKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class AcceptedStart:
-    """The record of an accepted start, with which the hub asks the service again after a restart.
+    """A start that the hub has accepted and the GPU service has not answered yet, as stored in the spawner's state.
+
+    After a restart, the hub repeats its request to the service from this record.
 
     Attributes:
         at: when the hub accepted the start; the service orders the line by this time.
@@ -59,7 +61,10 @@ class AcceptedStart:
 
 
 class AcceptedStarts:
-    """All records of accepted starts in one hub process. Get it with `of`, which creates it with the first spawner."""
+    """The records of accepted starts of all servers of one hub.
+
+    Get it with `of`, which creates it when the first spawner asks.
+    """
 
     def __init__(self, db: Any, service: GpuServiceClient) -> None:
         self._db = db
@@ -71,7 +76,10 @@ class AcceptedStarts:
 
     @classmethod
     def of(cls, spawner: Any) -> AcceptedStarts | None:
-        """Return the records of this spawner's hub. None if no hub runs (as in a script) or no GPU service is set."""
+        """Return the records of this spawner's hub.
+
+        None if no hub runs (as in a script) or if the hub has no GPU service.
+        """
         db = getattr(spawner.user, "db", None)
         if db is None or not spawner.gpu_service_url or spawner.orm_spawner is None or not _loop_runs():
             return None
@@ -81,10 +89,11 @@ class AcceptedStarts:
         return _OF_HUBS[db]
 
     def accept(self, spawner: Any, options: UserOptions) -> AcceptedStart:
-        """Record a start that the hub has accepted.
+        """Record a start that the hub has accepted, and return the record.
 
-        The hub commits the record when `Spawner.start` returns, before it answers the user's request. If an unanswered
-        start of the same server is recorded, the new one keeps its time.
+        The hub commits the record when `Spawner.start` returns, before it answers the user's request. If the service
+        has not answered an earlier start of the same server yet, the new record takes over the time `at` of the earlier
+        one, so the user does not lose the place in line.
         """
         key = (spawner.user.name, spawner.name)
         asked = self._asked.pop(key, None)
@@ -122,7 +131,7 @@ class AcceptedStarts:
     def settle(self, user: str, server: str, record: AcceptedStart) -> None:
         """Remove a record, because the service has answered the start or the user has left the line.
 
-        A newer record of the same server is kept.
+        If a newer start of the same server has replaced this record, nothing is removed.
         """
         key = (user, server)
         if self._records.get(key) is not record:
@@ -175,7 +184,11 @@ class AcceptedStarts:
         asked.add_done_callback(lambda _: self._answered(user, server, record))
 
     def _answered(self, user: str, server: str, record: AcceptedStart) -> None:
-        """Remove the record. The start now has a ticket, or the service refused it and keeps a notice for the user."""
+        """Remove the record of a resumed start, because the service has answered it.
+
+        The service has created a ticket (place in line) for the start, or has refused it and keeps a notice for the
+        user.
+        """
         self._asked.pop((user, server), None)
         self.settle(user, server, record)
 
@@ -192,14 +205,14 @@ _OF_HUBS: WeakKeyDictionary[Any, AcceptedStarts] = WeakKeyDictionary()
 
 
 class StartRecovery(UserOptionsMixin):
-    """The part of a spawner that keeps its accepted start over a restart of the hub."""
+    """Mixin of our spawners that keeps a start over a restart of the hub, until the GPU service has answered it."""
 
     user: Any
     name: str
     _gpu_starts: AcceptedStarts | None = None
 
     def get_state(self) -> dict[str, Any]:
-        """Return the real spawner's state, plus the record of a start that the service has not answered yet."""
+        """Return the state of the spawner behind this mixin, plus the record of a start that has no answer yet."""
         state: dict[str, Any] = super().get_state()  # type: ignore[misc]
         record = self._gpu_record
         return state if record is None else {**state, KEY: record.to_state()}
@@ -225,12 +238,18 @@ class StartRecovery(UserOptionsMixin):
         return self._gpu_starts.record_of(self.user.name, self.name)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load the real spawner's state. The first call in a hub also resumes the starts that the last hub left."""
+        """Load the state of the spawner behind this mixin.
+
+        The first call in a hub process also resumes the starts that the previous process left unanswered.
+        """
         super().load_state(state)  # type: ignore[misc]
         AcceptedStarts.of(self)
 
     async def run_post_stop_hook(self) -> None:
-        """Keep an unanswered start, because the stop may be the hub's own shutdown, then run the real hook."""
+        """Keep the record of a start that has no answer yet, then run the hook of the spawner behind this mixin.
+
+        The stop may be the hub's own shutdown, after which the start is resumed.
+        """
         journal = AcceptedStarts.of(self)
         if journal is not None:
             journal.keep_findable(self)
@@ -241,7 +260,11 @@ class StartRecovery(UserOptionsMixin):
         return journal.accept(self, options) if journal is not None else None
 
     def _gpu_settle_accepted(self, record: AcceptedStart | None) -> None:
-        """Remove the record, because the service knows the start, it has ended, or its user has left the line."""
+        """Remove the record, because the service knows the start, it has ended, or its user has left the line.
+
+        Args:
+            record: the record; None if the hub keeps none, and nothing is done.
+        """
         journal = AcceptedStarts.of(self)
         if journal is not None and record is not None:
             journal.settle(self.user.name, self.name, record)

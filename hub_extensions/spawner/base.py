@@ -66,9 +66,9 @@ T = TypeVar("T")
 
 
 class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]  # jupyterhub is untyped
-    """Adds GPU offers, the line and the lease to any spawner of JupyterHub 5.3 to 6.
+    """Adds GPU offers, the line and the lease to any spawner of JupyterHub 5.3 to 6, here called the real spawner.
 
-    `start` asks the GPU service for admission and waits in line, then lets the real spawner launch the server and
+    `start` asks the GPU service for admission and waits in line. Then it lets the real spawner launch the server, and
     reports to the service how the start and the server ended.
     """
 
@@ -141,7 +141,12 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         await super().run_auth_state_hook(auth_state)
 
     def _gpu_not_begun(self, record: AcceptedStart | None, done: asyncio.Future[Any]) -> None:
-        """Remove the record of a spawn that ended before `start` was called, because a hook failed or was cancelled."""
+        """Remove the record of a spawn that ended before `start` was called, because a hook failed or was cancelled.
+
+        Args:
+            record: the hub's record of the accepted start; None if the hub keeps none, and nothing is done.
+            done: the hub's finished spawn future.
+        """
         if record is None or self._gpu_record is not record:
             return
         if done.cancelled():
@@ -177,11 +182,13 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return future
 
     def _gpu_refuse_return(self) -> None:
-        """Raise a refusal if the service restarts this server on CPU, after its GPU was taken back, and its user has
-        signed out meanwhile.
+        """Refuse a restart by the service if the user has signed out since the service took the server's GPU back.
 
-        Only the hub knows who is signed in: a sign-out between the stop and the restart finds no server, so the service
-        does not hear of it.
+        Such a restart is marked with the header `RETURNS_HEADER`. Only the hub knows who is signed in: a sign-out
+        between the stop and the restart finds no server, so the service does not hear of it.
+
+        Raises:
+            web.HTTPError: the refusal.
         """
         request = getattr(self.handler, "request", None)
         ask = getattr(self.authenticator, "sign_on_return_problem", None)
@@ -211,7 +218,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise
 
     async def _gpu_timed(self, start: Start, limit: float) -> Any:
-        """Launch the server under its lease. Raises TimeoutError if that takes longer than `limit` seconds."""
+        """Launch the server under its lease and return its address.
+
+        Raises:
+            TimeoutError: the launch takes longer than `limit` seconds.
+        """
         return await asyncio.wait_for(self._gpu_launch(start), limit)
 
     async def _gpu_launch(self, start: Start) -> Any:
@@ -223,7 +234,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return address
 
     async def _gpu_await_claim(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
-        """Wait until the service has confirmed that the new process holds its lease, at most `CLAIM_SECONDS`.
+        """Wait until the service has confirmed that the new server holds its lease, at most `CLAIM_SECONDS`.
+
+        Args:
+            answer: the service's answer to the report that the server has started; its result is None if it was
+                accepted.
 
         Raises:
             web.HTTPError: a refusal, which stops the server, because its lease is gone.
@@ -241,7 +256,12 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise spawn_errors.refusal((spawn_errors.LEASE_GONE,), reason="lease-gone", log_message=log, status=409)
 
     def _gpu_claimed_late(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
-        """Stop the server if its lease turns out to be gone, in an answer that came after `CLAIM_SECONDS`."""
+        """Stop the server if the service answers only after `CLAIM_SECONDS`, and the answer is that the lease is gone.
+
+        Args:
+            answer: the service's answer to the report that the server has started; its result is None if it was
+                accepted.
+        """
         if answer.cancelled() or not spawn_errors.is_lease_gone(answer.result()):
             return
         if self._gpu_start is not start or self.ready:
@@ -281,7 +301,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
 
     @property
     def gpu_groups(self) -> tuple[str, ...]:
-        """The hub groups of the server's owner, even if an administrator starts it. They decide about the offers."""
+        """The hub groups of the server's owner, even if an administrator starts it.
+
+        They decide which offers are allowed.
+        """
         groups = getattr(self.user, "groups", ())
         return tuple(sorted(group.name for group in groups)) if isinstance(groups, Iterable) else ()
 
@@ -330,9 +353,14 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return None
 
     async def _gpu_next(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketStatus | ServiceAway:
-        """Return the next status of this start.
+        """Wait until the ticket (place in line) of this start changes, and return its new status.
 
-        It comes from the service's stream of `updates`. If an update may have been missed, the service is asked.
+        Args:
+            ask: the request of the start, which is repeated if an update may have been missed.
+            updates: the updates about this server from the service's stream of changes.
+
+        Returns:
+            The status. `ServiceAway` as for `_gpu_ask`.
         """
         while True:
             # spread the requests of all waiting starts
@@ -348,11 +376,13 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 return await self._gpu_ask(start, ask)  # after a short break the list shows that the ticket still waits
 
     async def _gpu_ask(self, start: Start, ask: Ask) -> TicketStatus | ServiceAway:
-        """Ask the service for admission until it answers. A start that already has a ticket sends it along.
+        """Ask the service for admission until it answers.
+
+        A start that already has a ticket (place in line) sends its id along.
 
         Returns:
-            The status of the ticket. `ServiceAway` if the service does not answer and the start accepts CPU only,
-            which needs no service.
+            The status of the ticket. `ServiceAway` if the service does not answer and the start accepts CPU only, which
+            needs no service.
 
         Raises:
             web.HTTPError: a refusal, also if the service has not answered for `gpu_service_timeout_seconds`.
@@ -382,7 +412,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise spawn_errors.refused_by_service(error, self._log_name) from error
 
     def _gpu_answered(self, start: Start, asked: asyncio.Future[TicketStatus]) -> None:
-        """Keep the ticket from the service's answer, and remove the hub's own record of the start.
+        """Keep the ticket (place in line) from the service's answer, and remove the hub's own record of the start.
 
         This is done for a cancelled start too, so that its end can be reported for the right ticket.
         """
@@ -406,7 +436,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         """Report to the service how the whole spawn ended: ready, cancelled or failed.
 
         Args:
-            hub_runs_it: `done` is the hub's spawn future; otherwise (without a hub) it is the future of `start`.
+            hub_runs_it: True if `done` is the hub's spawn future. False without a hub: `done` is then the future of
+                `start`.
+            done: the finished future.
         """
         if done.cancelled():
             if not self._gpu_ran:
@@ -460,10 +492,13 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             start.reported = self._gpu_in_background(self._gpu_send(lambda: self._gpu_service.ended(ticket, message)))
 
     async def _gpu_send(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
-        """Send a report to the service, with retries.
+        """Send a report to the service, and repeat it after the pauses in `RETRY_SECONDS` until the service answers.
+
+        Args:
+            send: sends the report once.
 
         Returns:
-            The refusal if the service refused the report. None if it accepted it or never answered.
+            The refusal if the service refused the report. None if the service accepted it or never answered.
         """
         for pause in RETRY_SECONDS:
             await asyncio.sleep(pause)
@@ -485,9 +520,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return task
 
     async def run_post_stop_hook(self) -> None:
-        """Report the end of the server to the service, however it ended.
+        """Report the end of the server to the service, whether it was stopped or ended by itself.
 
-        The stop does not wait for the report, and does not fail with it, unless the hub is shutting down.
+        The stop does not wait for the report and cannot fail because of it. Only if the hub is shutting down, the stop
+        waits for at most `LAST_REPORT_SECONDS`.
         """
         if self._gpu_ran:
             self._gpu_ran = False
@@ -515,7 +551,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             return None
 
     def _gpu_ending(self) -> tuple[tuple[Reason, ...], str]:
-        """Return the reasons for the user why a server ended by itself, and a code for the service.
+        """Return why a server ended by itself: reasons for the user, and the label of the metric for the service.
 
         Both are empty if the server was stopped or the reason is not known.
         """

@@ -239,9 +239,9 @@ class GpuKubeSpawner(PodSpawner):
         running on a node that does not answer. A pod without a node, or one that has ended, is removed at once anyway.
 
         Args:
-            now: KubeSpawner sets this to make room for a new pod. If it is False and the pod with the server's name
-                that is being deleted is left from an earlier start, this start has no pod to stop: nothing is awaited,
-                so that the user sees the error without delay.
+            now: True if KubeSpawner needs the pod's name for a new pod. If it is False and the pod of this name is one
+                of an earlier start that is still being deleted, the current start has no pod: the method returns at
+                once, so that the user sees the error without delay.
         """
         self._gpu_remember()  # KubeSpawner's poll removes a pod that has ended before it returns
         last = self.gpu_pod_being_ended()
@@ -277,9 +277,9 @@ class GpuKubeSpawner(PodSpawner):
         return applied.pod
 
     def _gpu_grant(self) -> tuple[LeaseGrant | None, PodAsk]:
-        """Return the lease of this start and the changes of the pod that its offer asks for.
+        """Return the lease of this start, and the changes of the pod that its offer asks for.
 
-        Before admission, the lease is None and the changes are those of a CPU-only offer.
+        Before admission, or without a service, the lease is None and the changes are those of a CPU-only offer.
         """
         grant = self._gpu_start.grant if self._gpu_start is not None else None
         return grant, grant.pod if grant is not None and grant.pod is not None else CPU_ASK
@@ -363,7 +363,7 @@ class GpuKubeSpawner(PodSpawner):
     # ---------------------------------------------------------------- over a restart of the hub
 
     def get_state(self) -> dict[str, Any]:
-        """Return KubeSpawner's state, plus the id of the lease of a running server; "" for CPU only."""
+        """Return KubeSpawner's state. For a running server, add the id of its lease ("" for CPU only)."""
         state: dict[str, Any] = super().get_state()
         if self._gpu_ran and self._gpu_lease is not None:
             state["gpu_lease"] = self._gpu_lease

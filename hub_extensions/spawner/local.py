@@ -198,7 +198,7 @@ class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]
     """LocalProcessSpawner with GPU offers: each server runs as a process of its user's system account."""
 
     def start(self) -> asyncio.Future[Any]:
-        """Start the server. Refuse at once if its user has no account on this machine.
+        """Start the server. A user without an account on this machine is refused at once.
 
         The stock spawner would raise a KeyError only after the wait in line, while the lease is held.
         """

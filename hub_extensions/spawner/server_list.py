@@ -39,7 +39,10 @@ class _ServerRow(NamedTuple):
 
 
 class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub is untyped
-    """GET: ``{"items": …}`` as in ``/users?state=active``, with an item for each server."""
+    """Handler of ``GET /api/gpu/servers``: returns ``{"items": …}`` as ``/users?state=active`` does.
+
+    Each item is one active server with its user, so a user with two active servers is in two items.
+    """
 
     route = "/api/gpu/servers"
     _accept_cookie_auth = False
@@ -92,7 +95,10 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub i
         return found
 
     def _items(self, rows: Sequence[_ServerRow]) -> list[str]:
-        """Return active servers as JSON. Only the hub's process knows which servers are pending or ready."""
+        """Return one JSON text for each of these servers that is active: pending or ready.
+
+        Only the hub's process knows which servers are active; `rows` from the database may contain others.
+        """
         groups = self._groups_of({row.user_id for row in rows})
         items = []
         for row in rows:

@@ -51,7 +51,11 @@ NOT_ALLOWED = ("not-your-group-any-more", "no-such-user")
 
 
 class HubMessage(str):
-    """The English text of an error, with its reasons. The hub passes it unchanged to the page, which translates it."""
+    """The English text of an error. The hub passes it unchanged to the page, which translates it by its reasons.
+
+    Attributes:
+        reasons: the translatable sentences from which the beginning of the text was made; empty for plain text.
+    """
 
     reasons: tuple[Reason, ...] = ()
 
@@ -109,6 +113,7 @@ def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
     """Return the refusal for a start whose ticket (place in the line) the service refused or ended.
 
     Args:
+        state: the service's answer, with the reason.
         log_name: names the server in the log.
     """
     reason = state.reason
@@ -127,6 +132,7 @@ def refused_by_service(refused: ServiceRefused, log_name: str) -> web.HTTPError:
     """Return the refusal for a start whose request the service answered with an error.
 
     Args:
+        refused: the service's answer.
         log_name: names the server in the log.
     """
     problem = refused.problem
@@ -140,7 +146,7 @@ def service_away(since: datetime, *, kept: bool) -> web.HTTPError:
     """Return the refusal for a GPU start because the service has not answered for too long.
 
     Args:
-        since: since when the service has not answered.
+        since: when the service stopped answering.
         kept: the start has a ticket, so the user's place in line is kept.
     """
     then = explain("service-away-place-kept" if kept else "service-away-later")
@@ -196,7 +202,7 @@ def is_lease_gone(refused: ServiceRefused | None) -> bool:
 
 
 def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: float) -> Ended:
-    """Return the report of a failed start for the service, and set the same text on the error for the hub's page.
+    """Return the report of a failed start for the service, and set the same text on `error` for the hub's page.
 
     Args:
         error: the exception of the spawn; None if the spawn ended without one although the server is not ready.

@@ -55,7 +55,7 @@ class UserOptionsMixin(LoggingConfigurable):
         return self._gpu_parsed(UserOptions.from_form, fields, self.gpu_other_keys).to_dict()
 
     def options_from_query(self, query_data: Mapping[str, list[Any]]) -> Any:
-        """Read a link such as ``?opt-offer=mig-1g.5gb``, with the same checks as form and REST API.
+        """Return the user options in a link such as ``?opt-offer=mig-1g.5gb``, checked as those of the form.
 
         JupyterHub 6 removes the prefix ``opt-``, JupyterHub 5 does not.
         """
@@ -125,7 +125,10 @@ class UserOptionsMixin(LoggingConfigurable):
 
     @property
     def gpu_other_keys(self) -> Collection[str] | None:
-        """Keys of ``user_options`` that are accepted beside ours. None to accept every key now and check it later."""
+        """Keys of ``user_options`` that are accepted beside this product's own.
+
+        None if the real spawner accepts any key, and checks it later.
+        """
         return tuple(self.gpu_extra_user_options)
 
     async def _gpu_check_others(self, options: UserOptions) -> None:
@@ -136,5 +139,5 @@ class UserOptionsMixin(LoggingConfigurable):
         """
 
     async def gpu_profiles_form(self) -> str:
-        """Return the HTML of the real spawner's own choices, which stand above the offers, or ""."""
+        """Return the HTML of the real spawner's own choices, which stand above the offers; "" if it has no choices."""
         return ""

@@ -39,7 +39,10 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Sections:
-    """This product's sections of a hub's configuration, read and checked: one value of ``core`` for each section."""
+    """This product's sections of a hub's configuration, read and checked.
+
+    Each field is a dataclass of ``core`` with the settings of one section: `offers` of ``c.GpuOffers``, and so on.
+    """
 
     offers: OfferConfig
     queue: QueueLimits
@@ -52,7 +55,7 @@ class Sections:
 
 
 def read_sections(c: Any) -> Sections:
-    """Read and check every section of ours: ``c.GpuOffers``, ``c.GpuQueue`` and so on.
+    """Read and check every section of this product: ``c.GpuOffers``, ``c.GpuQueue`` and so on.
 
     Raises:
         ValueError: a section or key is unknown, or a value is wrong; the text names it and what would be right.
@@ -166,8 +169,9 @@ def check_notices(notices: NoticeConfig, public_url: str, *, whole: bool, warnin
 
     Args:
         public_url: ``c.JupyterHub.public_url``; "" if it is not set.
-        whole: the values that come from environment variables, such as passwords, are known too. False in a dry run.
-        warning_webhook_url: ``c.GpuCulling.warning_webhook_url``.
+        whole: False in a dry run, in which values from environment variables, such as passwords, are not known; a
+            missing password is then no error.
+        warning_webhook_url: ``c.GpuCulling.warning_webhook_url``; "" if it is not set.
 
     Raises:
         ValueError: the text names the setting and what would be right.
@@ -227,7 +231,11 @@ def _is_address(url: str, *, query: bool = False) -> bool:
 
 
 def read_section(c: Any, value: type[Value]) -> Value:
-    """Read the section of a configuration that belongs to a class of ``core``, and return an instance of that class.
+    """Read one section of a configuration, and return an instance of the dataclass that describes it.
+
+    Args:
+        c: the hub's configuration.
+        value: the dataclass of ``core`` for the section, such as `OfferConfig` for ``c.GpuOffers``.
 
     Raises:
         ValueError: a key is unknown or a value is wrong; the text names it and what would be right.

@@ -16,9 +16,13 @@ from hub_extensions.spawner.config.loader import check_cluster
 
 
 def cluster_config(c: Any, config: ClusterConfig, servers_url: str) -> ClusterConfig:
-    """Return ``c.GpuCluster`` completed with the spawner's settings of its pods (namespace, node selection and so on).
+    """Return the settings of ``c.GpuCluster``, completed with KubeSpawner's settings for the pods of servers.
+
+    The latter are the namespace, the node selector, the required node affinity and the tolerations.
 
     Args:
+        c: the hub's configuration.
+        config: the settings of ``c.GpuCluster``.
         servers_url: the address at which pods reach the service, unless the administrator has set one.
     """
     check_cluster(config)
@@ -35,7 +39,10 @@ def cluster_config(c: Any, config: ClusterConfig, servers_url: str) -> ClusterCo
 
 
 def _toleration(each: Mapping[str, Any]) -> str:
-    """Write a toleration in the form of `ClusterConfig.tolerated`. One without a key tolerates all taints."""
+    """Write a toleration as in `ClusterConfig.tolerated`: ``key`` or ``key=value``, optionally with ``:effect``.
+
+    The key ``*`` stands for a toleration without a key, which tolerates all taints.
+    """
     key, value, effect = (str(each.get(name) or "") for name in ("key", "value", "effect"))
     by_value = key and each.get("operator", "Equal") == "Equal"
     return f"{key or '*'}{f'={value}' if by_value else ''}{f':{effect}' if effect else ''}"
@@ -63,7 +70,11 @@ def _terms(wanted: Any) -> tuple[Term, ...] | None:
 
 
 def _of_pods(c: Any, key: str, unset: Any) -> Any:
-    """Return a setting of the spawner, or `unset`. As in traitlets, ``c.GpuKubeSpawner`` beats ``c.KubeSpawner``."""
+    """Return a setting of the spawner from ``c.GpuKubeSpawner`` or else from ``c.KubeSpawner``.
+
+    Args:
+        unset: returned if the setting is in neither section, or is None.
+    """
     ours = value_of(c, "GpuKubeSpawner", key, unset)
     found = value_of(c, "KubeSpawner", key, unset) if ours is unset else ours
     return unset if found is None else found

@@ -104,7 +104,10 @@ def other_forms(c: Any) -> Iterator[tuple[str, str]]:
 
 
 def near_miss(c: Any) -> str:
-    """Return the spawner of ours that a misspelled `spawner_class` is close to, such as ``gpu`` for ``gpuu``, or ""."""
+    """Return the spawner of ours that a misspelled `spawner_class` probably means, such as ``gpu`` for ``gpuu``.
+
+    "" if the `spawner_class` is spelled correctly, or resembles none of ours.
+    """
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if not isinstance(chosen, str) or chosen in ENTRY_POINTS:
         return ""
@@ -124,9 +127,9 @@ def spawner_traits(c: Any) -> Mapping[str, tuple[frozenset[str], bool]]:
     """Return which traits the configured sections of our spawners may set, to find misspelled ones.
 
     Returns:
-        Section -> names of its traits, and whether these are all. An administrator's subclass of our spawner may have
-        more traits, which are not known if the class is given by name. Sections that are not set, or that the chosen
-        spawner does not read, are left out.
+        Section -> the names of its traits, and whether the names are complete. They are incomplete if the configuration
+        gives an administrator's own class by name, because its traits are then not known. Sections that are not set, or
+        that the chosen spawner does not read, are left out.
     """
     found: dict[str, tuple[frozenset[str], bool]] = {}
     chosen, known = _chosen(c)

@@ -31,12 +31,18 @@ _NUMBERS: Mapping[type, type[Int[Any, Any] | Float[Any, Any]]] = {int: Int, floa
 
 
 class Section(HasTraits):
-    """Base class of the sections. `value` is the dataclass of ``core`` whose settings are the section's traits."""
+    """A section of ``jupyterhub_config.py`` such as ``c.GpuOffers``, with one trait for each setting.
+
+    Subclasses are made by `section_of`.
+
+    Attributes:
+        value: the dataclass of ``core`` whose settings are the section's traits.
+    """
 
     value: ClassVar[type[Any]]
 
     def build(self) -> Any:
-        """Build the dataclass `value` from the traits of this section.
+        """Return an instance of the dataclass `value` with the values that the traits of this section have.
 
         Raises:
             ValueError: a duration is too long for a `timedelta`; the text names the setting.
@@ -59,7 +65,7 @@ def _types_of(value: Any) -> Mapping[str, Any]:
 
 
 def section_of(value: type[Any]) -> type[Section]:
-    """Return the section class for a dataclass of ``core``. Its name is `value.section`."""
+    """Return the section class for a dataclass of ``core`` such as `OfferConfig`. Its name is `value.section`."""
     return _section_of(cast(Any, value))
 
 
@@ -93,7 +99,7 @@ def _trait(kind: Any, about: Setting, **more: Any) -> Trait:
 
 
 def _default(field: Field[Any], about: Setting) -> Mapping[str, Any]:
-    """Return the trait's default as an administrator would write it, and its help with the unit."""
+    """Return two arguments of a trait: its default as an administrator would write it, and its help with the unit."""
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if isinstance(default, timedelta):
         default = default / UNITS[about.unit]
@@ -102,7 +108,13 @@ def _default(field: Field[Any], about: Setting) -> Mapping[str, Any]:
 
 
 def _built(kind: Any, written: Any, about: Setting) -> Any:
-    """Convert an administrator's value to the type of the field: numbers to durations, lists to tuples."""
+    """Convert an administrator's value to the type of the field: numbers to durations, lists to tuples.
+
+    Args:
+        kind: type of the field.
+        written: the value as the administrator wrote it; None only for a field that may be None.
+        about: the setting, which has the unit of durations.
+    """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         [kind] = [each for each in inner if each is not NoneType]

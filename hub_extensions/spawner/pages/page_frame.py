@@ -18,7 +18,10 @@ from hub_extensions.adapters.bounded_body import BoundedBody
 
 
 class PageFrame(BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub is untyped
-    """GET: an empty page of the hub as the user ``?user=`` sees it. Only one service may ask, with its own token."""
+    """Handler that returns a page of the hub without content, as the user ``?user=`` would see it.
+
+    Only the service named at its creation may request it, with its own token.
+    """
 
     route = "/api/gpu/frame"
     _accept_cookie_auth = False

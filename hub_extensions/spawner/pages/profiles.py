@@ -37,8 +37,8 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
     """Check a choice of a profile and its options.
 
     Args:
-        profiles: the profiles in order. Without profiles, a chosen profile is refused here, before the line, because
-            KubeSpawner 7 refuses it afterwards.
+        profiles: KubeSpawner's profiles in order. If there are none, a chosen profile is refused here, because
+            KubeSpawner 7 would refuse it only after the wait in line.
         options: ``profile``, one key for each of its options, and ``<option>--unlisted-choice``.
         also: names of further options (`gpu_extra_user_options`), which are not checked here.
 

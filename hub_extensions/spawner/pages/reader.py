@@ -41,7 +41,7 @@ SCRIPTS = tuple(Path(__file__).parent / "templates" / f"{name}.js" for name in (
 
 
 class PageReader:
-    """The part of a spawner with the methods for page templates. The spawner's user need not be the page's reader."""
+    """Mixin of our spawners with the methods for page templates. The page's reader may be an administrator."""
 
     def gpu_catalogue(self, static_url: object) -> Catalogue:
         """Return the catalogue in the language of the person who reads a page.
@@ -71,7 +71,11 @@ class PageReader:
         return NotRunningView(place_in_queue(known, spawner.name, last_offers(spawner)), failed, ended)
 
     def gpu_refusal(self, message: str, t: Catalogue) -> Pieces:
-        """Return the error message that the hub passes to ``spawn.html``, translated."""
+        """Return the error message that the hub passes to ``spawn.html``, translated.
+
+        Args:
+            message: the error's text; a `HubMessage` is translated by its reasons, a plain text as a whole.
+        """
         return hub_pieces(message, getattr(message, "reasons", ()), t)
 
     async def gpu_home(self, t: Catalogue) -> tuple[HomeEntry, ...]:
@@ -83,7 +87,13 @@ class PageReader:
         return home_entries(known, spawner._gpu_service.titles, datetime.now(timezone.utc), t)
 
     def gpu_report_language(self, t: Catalogue, static_url: object) -> None:
-        """Report to the service, in the background, in which language the user reads the waiting page."""
+        """Report to the service, in the background, in which language the user reads the waiting page.
+
+        Nothing is reported if an administrator reads the page.
+
+        Args:
+            static_url: the template variable of this name. It is a method of the request handler, which is found by it.
+        """
         spawner: Any = self
         if spawner.gpu_service_url and (
             language := language_of_owner(getattr(static_url, "__self__", None), spawner, t)
@@ -98,7 +108,11 @@ class PageReader:
         return halves(text)
 
     def gpu_explainer(self, t: Catalogue) -> Callable[[str], list[tuple[str, str]]]:
-        """Return a function that splits a text into (piece, key of the glossary's term), where the key may be ""."""
+        """Return a function that splits a text where it uses terms of the glossary, so that the page can explain them.
+
+        The function returns pairs of a piece of the text and the key of its term; the key is "" for a piece that is no
+        term.
+        """
         return glossary.explainer(t)
 
     def gpu_glossary(self, t: Catalogue) -> list[tuple[str, str, str]]:

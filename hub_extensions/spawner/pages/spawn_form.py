@@ -229,7 +229,12 @@ def form_html(
 
 
 def _gone(offers: Sequence[OfferId], t: Catalogue, *, linked: bool) -> str:
-    """Name the offers of an earlier choice, or of a link, that are not in the form; "" if all are."""
+    """Return a sentence that names offers which were chosen before but are not in the form; "" if `offers` is empty.
+
+    Args:
+        offers: these offers.
+        linked: they come from a link. Otherwise they are the user's last choice.
+    """
     names = ", ".join(t(default_title(offer)) for offer in offers)
     if not names:
         return ""
@@ -239,8 +244,10 @@ def _gone(offers: Sequence[OfferId], t: Catalogue, *, linked: bool) -> str:
 
 
 def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: bool) -> tuple[OfferState, ...]:
-    """Return the offers to list. If the service does not answer, these are the offers of its last answer or, before
-    the first one, the `saved` offers; both without counts and waits.
+    """Return the offers to list in the form.
+
+    If the service does not answer, these are the offers of its last answer, or before the first answer the `saved`
+    offers, in both cases without counts and waits. CPU only is always among them.
     """
     if state is not None and not away:
         return state.offers

@@ -158,7 +158,11 @@ class Start:
 
 
 def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str]) -> None:
-    """Add the event for a ticket that waits in line: position, expected wait, and why it waits."""
+    """Add the event for a ticket that waits in line: position, expected wait, and why it waits.
+
+    Args:
+        titles: offer id -> the administrator's title.
+    """
     offer, wait = state.offer or start.offers[0], state.wait
     gpu = {
         "state": "waiting",
@@ -203,7 +207,9 @@ def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str])
 def report_unanswered(start: Start, why: Exception) -> None:
     """Add the event for a request of this start that failed.
 
-    Either the service does not answer, or it answers that it cannot write to its database.
+    Args:
+        why: a `ServiceAway`: the service does not answer, or it answers that it cannot write to its database. For any
+            other exception, no event is added.
     """
     if isinstance(why, ServiceCannotWrite):
         _report_held_up(start, why.problem)
@@ -231,8 +237,9 @@ def _report_away(start: Start, since: datetime) -> None:
 
 
 def _report_held_up(start: Start, problem: Problem) -> None:
-    """Add the event for a service that answers but cannot work now. If its sentence has no known reason, it stays in
-    English.
+    """Add the event for a service that answers but cannot write to its database now.
+
+    If the problem has no reason that can be translated, its English text is shown in every language.
     """
     gpu = {"state": "held-up", "kept": start.ticket is not None, "offers": list(start.offers)}
     reason = Reason(problem.reason, problem.message, problem.params)
@@ -245,7 +252,11 @@ def _report_held_up(start: Start, problem: Problem) -> None:
 
 
 def report_starting(start: Start, titles: Mapping[str, str]) -> None:
-    """Add the event for a start that has been admitted and is now launched."""
+    """Add the event for a start that has been admitted and is now launched.
+
+    Args:
+        titles: offer id -> the administrator's title.
+    """
     offer, start.begun = start.offer, start.begun or datetime.now(timezone.utc)
     gpu = {
         "state": "starting",
@@ -282,7 +293,12 @@ def _starts(offer: OfferId, title: str, t: Catalogue) -> str:
 
 
 def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None:
-    """Add the event for an admitted start, by the state of its pod: it waits for the cluster, or is starting."""
+    """Add the event for the pod of an admitted start: it waits for a place in the cluster, or is starting.
+
+    Args:
+        state: what is known of the pod; a state without reasons adds no event.
+        titles: offer id -> the administrator's title.
+    """
     if not state.reasons:
         return
     offer, held = start.offer, state.reason in HELD
@@ -309,7 +325,12 @@ def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None
 
 
 def report_cluster_away(start: Start, reasons: tuple[Reason, ...], titles: Mapping[str, str]) -> None:
-    """Add the event for a cluster that does not accept the server now, so that the start is retried."""
+    """Add the event for a cluster that does not accept the server now, so that the start is retried.
+
+    Args:
+        reasons: the sentences for the user.
+        titles: offer id -> the administrator's title.
+    """
     report_pod(start, PodState("cluster-away", reasons), titles)
 
 

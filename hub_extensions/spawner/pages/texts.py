@@ -39,7 +39,11 @@ def isolation_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 
 def culling_text(sentence: str, t: Catalogue = ENGLISH) -> str:
-    """Return the sentence about when servers stop, such as ``A server with a GPU stops when …``; "" if it is empty."""
+    """Return the sentence about when idle servers stop, such as ``A server with a GPU stops when …``.
+
+    Args:
+        sentence: the service's text, such as ``Stops when …``; "" if there is none, and "" is returned.
+    """
     if not sentence:
         return ""
     if t is ENGLISH and sentence.startswith("Stops "):
@@ -48,7 +52,10 @@ def culling_text(sentence: str, t: Catalogue = ENGLISH) -> str:
 
 
 def wait_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """Return the wait of an offer, such as ``if you joined now: 2nd in line``, or why it is not known; "" if free."""
+    """Return what the form shows about the wait for an offer, such as ``if you joined now: 2nd in line``.
+
+    If the wait is not known, the text is the reason. "" if the offer is free.
+    """
     if offer.wait.now:
         return "" if offer.free or offer.id == CPU else t("starts now")
     if offer.closed is not None and offer.closed.all:

@@ -113,7 +113,7 @@ def changed(pod: V1Pod, changes: Iterable[PodChange]) -> V1Pod:
 
 
 def server_container(pod: V1Pod) -> V1Container:
-    """Return the container of the server itself, which KubeSpawner names ``notebook``."""
+    """Return the container of the server itself: the one that KubeSpawner names ``notebook``, or else the first."""
     return next((each for each in pod.spec.containers if each.name == CONTAINER), pod.spec.containers[0])
 
 
@@ -151,7 +151,10 @@ def remove_own_gpus(pod: V1Pod, *, ask: PodAsk, note: Callable[[str], None]) -> 
 def keep_log_tail(pod: V1Pod, *, lease: str) -> V1Pod:
     """Let Kubernetes put the last lines of a GPU server's log into the pod's status if the server fails.
 
-    So the hub can report them without the right to read logs.
+    Then the hub can report them without the right to read logs.
+
+    Args:
+        lease: id of the lease; "" for CPU only, and the pod is left unchanged.
     """
     container = server_container(pod)
     if lease:
@@ -160,7 +163,7 @@ def keep_log_tail(pod: V1Pod, *, lease: str) -> V1Pod:
 
 
 def set_resources(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
-    """Add the offer's limits, and with DRA its resource claim."""
+    """Add the offer's limits to the server's container, and its resource claim to the pod if the offer uses DRA."""
     container = server_container(pod)
     container.resources.limits.update(ask.limits)
     if ask.claim_template:
@@ -173,7 +176,11 @@ def set_resources(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
 
 
 def set_environment(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
-    """Set the variables that the offer asks for. With a GPU, only the cluster determines which devices are visible."""
+    """Set the environment variables that the offer asks for.
+
+    A CPU-only pod gets variables that hide all devices. From a pod with a GPU, the administrator's variables that
+    select devices are removed, because the cluster selects them.
+    """
     container = server_container(pod)
     wanted = {**(CPU_ASK.environment if ask.mechanism is Mechanism.CPU else {}), **ask.environment}
     ours = {*wanted, *VISIBLE}
@@ -183,7 +190,11 @@ def set_environment(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
 
 
 def add_affinity(pod: V1Pod, *, labels: Mapping[str, Collection[str]]) -> V1Pod:
-    """Require nodes that have each of these labels with one of its values, or lack the label if it has no values."""
+    """Require a node with these labels.
+
+    Args:
+        labels: label -> its accepted values. A label without values must be missing on the node.
+    """
     if not labels:
         return pod
     affinity = pod.spec.affinity = get_k8s_model(V1Affinity, pod.spec.affinity or {})
@@ -230,7 +241,12 @@ def _tolerates(toleration: object, key: str) -> bool:
 
 
 def set_metadata(pod: V1Pod, *, ask: PodAsk, lease: str, offer: OfferId, start: str | None) -> V1Pod:
-    """Add the labels and annotations that the offer asks for, and label the pod with its offer and lease."""
+    """Add the labels and annotations that the offer asks for, and label the pod with its offer and lease.
+
+    Args:
+        lease: id of the lease; "" for CPU only, and the pod gets no label for it.
+        start: token of the launch, for an annotation; None sets no annotation.
+    """
     labels: dict[str, str] = {**(pod.metadata.labels or {}), **ask.labels, OFFER_LABEL: label_value(offer)}
     labels.pop(LEASE_LABEL, None)
     if lease:
@@ -242,7 +258,7 @@ def set_metadata(pod: V1Pod, *, ask: PodAsk, lease: str, offer: OfferId, start: 
 
 
 def set_scheduler(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
-    """Name the scheduler and the runtime class that the offer asks for."""
+    """Set the scheduler and the runtime class that the offer asks for; if it asks for none, the pod's own are kept."""
     if ask.scheduler:
         # a webhook such as HAMi's names its own scheduler only if the pod names none
         named = ask.scheduler != "default-scheduler"

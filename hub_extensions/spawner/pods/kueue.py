@@ -45,7 +45,9 @@ class LocalQueue:
     _reading: asyncio.Future[None] | None = None
 
     def refresh(self, api: Any, log: AnyLogger) -> Reason | None:
-        """Return the known problem, and read the queue in the background if the last read is old.
+        """Return why no pod in this queue can start, as last read; None if no such problem is known.
+
+        If the last read is older than `REFRESH_SECONDS`, the queue is read again in the background.
 
         Args:
             api: KubeSpawner's client.

@@ -196,9 +196,12 @@ def token_of(pod: PodManifest) -> str:
 
 
 def events_of(reflector: Any, uid: str, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
-    """Return the events of the pod with this uid. A name would not do: an earlier pod may have had the same.
+    """Return the Kubernetes events of the pod with this uid; empty without a uid or reflector.
+
+    Pods are found by uid, because an earlier pod may have had the same name.
 
     Args:
+        reflector: KubeSpawner's reflector of events; None if events are not watched.
         fresh: read the events now. Otherwise they may be `EVENTS_SECONDS` old.
     """
     if reflector is None or not uid:
