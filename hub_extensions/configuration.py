@@ -100,13 +100,17 @@ _dry_run_notes: ContextVar[list[str] | None] = ContextVar("_dry_run_notes", defa
 
 
 class WrongSetting(TraitError, ValueError):
-    """A setting is unknown or wrong, so the hub does not start. It is a TraitError too, because JupyterHub prints the
-    text of a TraitError without a traceback.
+    """A setting is unknown or wrong, so the hub does not start.
+
+    It is a TraitError too, because JupyterHub prints the text of a TraitError without a traceback.
     """
 
 
 class UnusableState(ValueError, TraitError):
-    """The state folder or a file in it cannot be used, so the hub does not start. For the bases see `WrongSetting`."""
+    """The state folder or a file in it cannot be used, so the hub does not start.
+
+    It is a TraitError too, because JupyterHub prints the text of a TraitError without a traceback.
+    """
 
 
 def apply(c: Any, *, import_spawner: bool = False) -> None:
@@ -114,7 +118,8 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
 
     Args:
         c: the configuration object; it is modified.
-        import_spawner: import the administrator's own spawner class, as the hub is going to do.
+        import_spawner: if ``spawner_class`` names an administrator's own class, import it to learn its bases. Otherwise
+            the class is judged by its name.
     """
     if import_spawner:
         load_own_class(c)
@@ -159,7 +164,7 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
 
 @contextmanager
 def dry_run() -> Iterator[list[str]]:
-    """Within this context, `apply` writes no file and prints nothing. The notes are appended to the returned list."""
+    """Within this context, `apply` writes no file and prints nothing. Its notes are appended to the yielded list."""
     notes: list[str] = []
     token = _dry_run_notes.set(notes)
     try:
@@ -169,7 +174,11 @@ def dry_run() -> Iterator[list[str]]:
 
 
 def settings_of(config: Config) -> Settings:
-    """Return the settings that a complete configuration would give the service, without secrets. Writes nothing."""
+    """Return the settings that `apply` would pass to the GPU service, without secrets. Nothing is written.
+
+    Args:
+        config: a hub's complete configuration.
+    """
     with dry_run():
         return replace(build_settings(config, read_sections(config)), hub_secret="", api_token="")
 
@@ -191,11 +200,15 @@ def service_environment(c: Any) -> MutableMapping[str, str]:
 
 
 def build_settings(c: Any, sections: Sections) -> Settings:
-    """Return the service's settings. Creates the state folder and the secrets, except in a dry run.
+    """Return the GPU service's settings. Creates the state folder and the secrets, except in a dry run.
+
+    Args:
+        c: the hub's configuration.
+        sections: this product's sections of it, read and checked.
 
     Raises:
-        ValueError: the state folder cannot be used, or a value of a section or of an environment variable is wrong;
-            the text names the setting or the variable.
+        ValueError: the state folder cannot be used, or a value of a section or of an environment variable is wrong; the
+            text names the setting or the variable.
     """
     check_together(sections)
     offers = sections.offers
@@ -263,7 +276,7 @@ def _local_hub_api(c: Any, base_url: str) -> str:
 def _with_secrets(section: SectionT) -> SectionT:
     """Return the section with its unset secrets, such as passwords, filled in from environment variables.
 
-    In the chart, an administrator sets these variables from a Kubernetes Secret.
+    In the chart, an administrator sets these variables from a Kubernetes Secret. A secret without a variable stays "".
     """
     names = BY_ENVIRONMENT.keys() & settings_in(type(section))
     try:
@@ -303,9 +316,12 @@ def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
 
 
 def _is_our_process(entry: Mapping[str, Any]) -> bool:
-    """Whether an existing entry ``gpu`` of ``c.JupyterHub.services`` is meant for the process that `apply` adds.
+    """Whether an administrator's entry for the GPU service describes the same process as ours, so that both are merged.
 
-    It is if its command is ours, or if it has neither command nor URL and so only brings settings such as a token.
+    It does if its command is ours, or if it has neither command nor URL and so only brings settings such as a token.
+
+    Args:
+        entry: an entry of ``c.JupyterHub.services`` with the name ``gpu``.
     """
     command = entry.get("command")
     if not command:
@@ -320,6 +336,9 @@ def _add_service(c: Any, service: ServiceConfig, settings: Settings, notes: list
     """Add the GPU service to ``c.JupyterHub.services``.
 
     Args:
+        service: the administrator's settings of the section ``c.GpuService``.
+        settings: all settings of the service.
+        notes: sentences for the administrator are appended to it.
         is_reachable: False if another program listens at the service's address; then no URL is set, so that the hub's
             proxy does not route browsers to that program.
     """
@@ -355,9 +374,15 @@ def _add_service(c: Any, service: ServiceConfig, settings: Settings, notes: list
 
 
 def _merged_service_apart(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Return the administrator's entry for a service that the hub does not start, completed with ours.
+    """Return the entry of ``c.JupyterHub.services`` for a GPU service that the hub does not start.
 
-    Its ``info`` gets our settings, which the service reads from the hub's API.
+    It is the administrator's entry, completed with ours. Its ``info`` gets our settings, which the service reads from
+    the hub's API.
+
+    Args:
+        theirs: the administrator's entry.
+        ours: our entry.
+        notes: sentences for the administrator are appended to it.
     """
     if theirs.get("command"):
         notes.append(
@@ -387,7 +412,7 @@ def _merged_service(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list
 
 
 def _add_roles(c: Any, settings: Settings, notes: list[str]) -> None:
-    """Define the roles: users and servers may access the GPU service, and the service gets its scopes."""
+    """Define the roles by which users and servers may access the GPU service, and the one with the service's scopes."""
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     by_name = {role.get("name"): role for role in roles}
     granted = ["user", "server"]
@@ -428,7 +453,13 @@ def _add_roles(c: Any, settings: Settings, notes: list[str]) -> None:
 
 
 def _add_pages(c: Any, *, is_dry_run: bool) -> None:
-    """Add our templates, after an administrator's own and before JupyterHub's, and the handlers of our pages."""
+    """Add our templates and the handlers of our pages to the hub.
+
+    The templates come after an administrator's own, which may replace them, and before JupyterHub's.
+
+    Args:
+        is_dry_run: leave the handlers out, because JupyterHub's handlers take long to import.
+    """
     variables = value_of(c, "JupyterHub", "template_vars", {})
     c.JupyterHub.template_vars = {"gpu_away": away_page(f"/services/{SERVICE_NAME}"), **variables}
     folder = str(TEMPLATES)
@@ -490,9 +521,9 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
 
 
 def _add_limits(c: Any, culling: CullPolicy, notes: list[str]) -> None:
-    """Lift JupyterHub's limits that would also count servers that wait in line.
+    """Lift ``concurrent_spawn_limit``, which would also count servers that wait in line, unless it is set.
 
-    Other programs that stop idle servers are reported as notes.
+    Limits that an administrator has set, and other programs that stop idle servers, are reported as notes.
     """
     limit = value_of(c, "JupyterHub", "concurrent_spawn_limit")
     if limit is None:

@@ -32,9 +32,11 @@ def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) 
 
     Args:
         state_dir: the service's state folder, in which the hub's settings are; None for default settings.
+        as_json: print JSON for programs instead of tables.
 
     Returns:
-        The exit status: 1 if the cluster cannot be read, 2 if the Python packages for it are missing.
+        The exit status: 0 after the report, 1 if the cluster cannot be read, 2 if the Python packages for it are
+        missing.
     """
     try:
         offers, config = _settings(state_dir)
@@ -83,7 +85,10 @@ def _settings(state_dir: Path | None) -> tuple[OfferConfig, ClusterConfig]:
 
 
 def _leases(view: ClusterView) -> frozenset[str]:
-    """Return the ids of the leases that pods in the hub's namespace have as a label. The service is not asked."""
+    """Return the ids of the leases that pods in the hub's namespace have as a label.
+
+    They are read from the cluster, because the service may not run.
+    """
     return frozenset(pod.lease for pod in (view.pods or {}).values() if pod.lease and pod.namespace == view.namespace)
 
 

@@ -1,4 +1,4 @@
-"""``jupyterhub-gpu cull replay``: shows which servers of the past other limits of idle culling would have stopped.
+"""``jupyterhub-gpu cull replay``: shows which servers of the past would have been stopped by other limits of culling.
 
 It goes through past GPU uses (each is one server's time with a GPU) minute by minute. They come from the service's
 store, or from Prometheus, where each pod with a GPU is one use.
@@ -69,7 +69,13 @@ class _HistoryUnreadable(Exception):
 
 
 def run_replay(options: ReplayOptions, json_file: Path | None, console: Console) -> None:
-    """Run ``cull replay``: print the result, and write it to `json_file` if given. Exits with a message on an error."""
+    """Run ``cull replay``: print the result. After an error, print a message and exit.
+
+    Args:
+        options: the options of the command.
+        json_file: file to which the result is written too; None to write none.
+        console: where the result is printed.
+    """
     span = _span(options.since)
     try:
         policy = _policy(options)
@@ -119,8 +125,9 @@ def replay(archive: Archive, span: timedelta, policy: CullPolicy, rules: Sequenc
     """Return what the limits would have done to every GPU use that became ready and ended within the time span.
 
     Args:
-        archive: the service's store.
+        archive: the service's database.
         span: how far to go back from now.
+        policy: the limits.
         rules: rules of the policy file.
     """
     waits = PastWaits(archive.waits(span))
@@ -135,7 +142,7 @@ def _measured_use(record: dict[str, Any], known: Iterable[MeasuredMinute], polic
 
 
 def _counts(minute: MeasuredMinute, policy: CullPolicy) -> bool:
-    """Whether the measured use of a minute counts.
+    """Whether the measured use of a minute is evidence for idle culling.
 
     Low use does not count if only the server itself reported it, unless the administrator trusts such reports.
     """
@@ -157,7 +164,10 @@ async def _history(options: ReplayOptions, span: timedelta) -> tuple[PodHistory,
 
 
 def uses_of_pods(parts: Iterable[PodHistory]) -> Iterator[MeasuredUse]:
-    """Convert each pod that Prometheus knows to a GPU use. The user is "", because only the hub knows it."""
+    """Convert each pod in the history of Prometheus to a GPU use (one server's time with a GPU).
+
+    The user is "", because only the hub knows it.
+    """
     for pod in past_pods(parts):
         offer, minutes = _offer(pod.profile), sorted(pod.used)
         yield MeasuredUse(
@@ -173,7 +183,7 @@ def _offer(profile: str) -> OfferId:
 
 
 def as_table(found: ReplaySummary) -> Table:
-    """Return the result as a table: uses and GPU-hours, and for each cause the stops and the hours that they free."""
+    """Return the result as a table: the past uses and their GPU-hours, then the stops and freed GPU-hours by cause."""
     table = Table("", "uses", "GPU-hours", box=None, pad_edge=False)
     table.add_row("had a GPU", str(found.uses), f"{found.held / HOUR:.1f}")
     for cause in Cause:
@@ -188,7 +198,10 @@ def as_table(found: ReplaySummary) -> Table:
 
 
 def as_sentences(found: ReplaySummary) -> list[str]:
-    """Return the sentences below the table. The last ones name the users whose servers would have been stopped."""
+    """Return the sentences below the table.
+
+    The last ones name the servers that would have been stopped although their users were at work again soon after.
+    """
     stops = sum(found.stopped.values())
     lines = [
         f"{found.people_warned} of {found.people} people would have been warned, {found.warnings} times in all; "

@@ -21,7 +21,8 @@ def culling_view(state_dir: Path, url: str | None, token: str | None) -> Culling
 
     Args:
         state_dir: the service's state folder, in which address and secret are.
-        url, token: address and token to use instead; None to use the state folder.
+        url: address of the service, to be used with `token`; None to use the state folder instead.
+        token: a user's token for `url`; None without one.
 
     Raises:
         ServiceSilent: the service cannot be asked.

@@ -25,12 +25,13 @@ GIB = 1024**3
 
 
 class OffersUnavailable(Exception):
-    """The offers are unknown now. The text has the reason and the remedy."""
+    """The offers cannot be listed now. The text has the reason and the remedy."""
 
 
 def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
-    """Return the offers of this machine, or of a simulated one. The numbers of free devices and waiting users are not
-    known here.
+    """Return the offers of this machine, or of a simulated one.
+
+    How many devices are free and how many users wait is not known, because no service is asked.
 
     Args:
         layout: name or file of the simulated GPUs; None for this machine's own.
@@ -46,7 +47,15 @@ def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
 
 
 def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[float, ...]]]:
-    """Return the devices of this machine or layout, and pool -> GPU fractions that a layout defines."""
+    """Return the GPU devices of this machine or of a simulated one, and the GPU fractions of the latter.
+
+    Args:
+        layout: name or file of the simulated GPUs; None for this machine's own.
+
+    Returns:
+        The devices; and pool (devices of one kind) -> fractions of a device that the layout offers, empty for this
+        machine.
+    """
     from hub_extensions.adapters.nvml.reader import Nvml
     from hub_extensions.adapters.simulated.gpus import SimulatedGpus
     from hub_extensions.adapters.simulated.layouts import load_layout
@@ -74,8 +83,9 @@ def offers_of_service(state_dir: Path | None, url: str | None, token: str | None
     """Ask a running service for its offers. Raises OffersUnavailable if it cannot be asked.
 
     Args:
-        state_dir: the service's state folder, in which address and secret are.
-        url, token: address and token to use instead; None to use the state folder.
+        state_dir: the service's state folder, in which address and secret are; None for the current folder.
+        url: address of the service, to be used with `token`; None to use the state folder instead.
+        token: a user's token for `url`; None without one.
     """
     query = urllib.parse.urlencode({"user": "", "server": "", "admin": "1"})
     try:
@@ -86,7 +96,13 @@ def offers_of_service(state_dir: Path | None, url: str | None, token: str | None
 
 
 def print_offers(listed: Sequence[OfferState], console: Console, *, running: bool) -> None:
-    """Print the offers as a table. With `running`, they come from a service, and the table has free and waiting."""
+    """Print the offers as a table.
+
+    Args:
+        listed: the offers.
+        console: where they are printed.
+        running: the offers come from a running service; then the table shows how many are free and who waits.
+    """
     table = Table("offer", "title", "gives", "memory kept apart", "how many", box=None, pad_edge=False)
     if running:
         table.add_column("free")

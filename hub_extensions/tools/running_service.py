@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class ServiceSilent(Exception):
-    """The service does not answer now. The text has the reason and the remedy."""
+    """The service cannot be asked now. The text has the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class AskedService:
-    """The address and the credentials for requests to a running service.
+    """Where a command sends its request to a running service, and with which credentials. Made by `service_at`.
 
     Attributes:
         address: the complete URL.
@@ -39,11 +39,16 @@ class AskedService:
 def service_at(
     state_dir: Path | None, url: str | None, token: str | None, *, for_people: str, for_hub: str
 ) -> AskedService:
-    """Return how to ask the service, by `url` and `token` or by its state folder.
+    """Return where and with which credentials to ask the service.
+
+    With `url` it is asked in the name of a user, otherwise in the name of the hub with the secret in the state folder.
 
     Args:
-        for_people: the route to use with a user's token.
-        for_hub: the route to use with the hub's secret from the state folder.
+        state_dir: the service's state folder; None for the current folder.
+        url: address of the service; None to take it from the state folder.
+        token: the user's token for `url`; None without one.
+        for_people: path of the request with a user's token.
+        for_hub: path of the request with the hub's secret.
 
     Raises:
         ServiceSilent: a token or the settings are missing.
@@ -61,7 +66,11 @@ def service_at(
 
 
 def answer_of(service: AskedService, read: Callable[[bytes], T]) -> T:
-    """Ask the service and return its answer, parsed by `read`.
+    """Send the request to the service and return its answer.
+
+    Args:
+        service: where and how to ask, from `service_at`.
+        read: parses the body of the answer.
 
     Raises:
         ServiceSilent: the service does not answer, refuses, or is of another version.

@@ -28,17 +28,22 @@ class StoreRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """The SQLite file of a service's store, and the state folder of the service."""
+    """The SQLite file of a service's database.
+
+    Attributes:
+        file: the SQLite file.
+        folder: the service's state folder, in which the copies are.
+    """
 
     file: Path
     folder: Path
 
     @classmethod
     def of(cls, state_dir: Path) -> StoreFile:
-        """Find the store in the settings with which the service was started.
+        """Return the database file that the service's settings name.
 
         Raises:
-            StoreRefused: the settings are missing, or the store is not a file.
+            StoreRefused: the settings are missing, or the database is not a file.
         """
         try:
             url = store_address(state_dir)
@@ -51,7 +56,11 @@ class StoreFile:
         return cls(file, state_dir)
 
     def check(self) -> tuple[tuple[str, ...], bool]:
-        """Return a line about the store and about each of its copies, and whether the store itself is undamaged."""
+        """Check the database and its copies for damage.
+
+        Returns:
+            One line about the database and one about each of its copies; and whether the database itself is undamaged.
+        """
         lines, whole = [self._line(self.file)], self._state(self.file) == "whole"
         lines += [self._line(copy) for copy in copies(self.file, self.folder)]
         return tuple(lines), whole

@@ -1,4 +1,7 @@
-"""Asks Prometheus who measures the use of a cluster's GPUs, for ``doctor``. No user's server has to run for that."""
+"""Finds out what measures the use of a cluster's GPUs, by asking Prometheus, for ``doctor``.
+
+No user's server has to run for that.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,13 @@ ASK_IT = "curl the address of c.GpuService.prometheus_url with /api/v1/query?que
 
 
 def use_sources(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[Level, str, str]]:
-    """Yield, for each kind of GPU, a level, a sentence about what measures its use, and what to do about it.
+    """Yield findings about what measures the use of the cluster's GPUs.
 
-    The last text is "" if nothing is wrong.
+    Each consists of a level, a sentence that names pools, and what to do about it ("" if nothing is wrong).
+
+    Args:
+        settings: the service's settings.
+        pools: the cluster's GPUs by pool (devices of one kind).
     """
     from hub_extensions.hub_service.engine.stops.dcgm import open_prometheus
 
@@ -61,7 +68,11 @@ def use_sources(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[L
 
 
 async def ask_once(prometheus: Prometheus, question: Awaitable[T]) -> T:
-    """Run one query and close the connection."""
+    """Return the answer to one query, and close the connection to Prometheus.
+
+    Args:
+        question: the query.
+    """
     try:
         return await question
     finally:

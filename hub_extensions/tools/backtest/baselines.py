@@ -1,6 +1,6 @@
-"""Simple methods of forecasting a wait, with which our forecast is compared.
+"""Simple methods of forecasting a wait, with which the service's forecast is compared.
 
-Each method uses only what happened before the session in question joined the line.
+Each method uses only what happened before the session that it forecasts joined the line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Life = Callable[[LogSession], float]
 
 @dataclass
 class Baselines:
-    """All simple methods, and the past events that they need.
+    """All simple methods of forecasting a wait, with the past events that they use. A `Recorder` reports the events.
 
     Attributes:
         waits: the last 50 waits, in seconds.
@@ -52,14 +52,24 @@ class Baselines:
         self.all_waits.append(wait)
 
     def ended(self, session: LogSession, lasted: float, now: float) -> None:
-        """Record a session that has just ended, with its duration."""
+        """Record a session that has just ended.
+
+        Args:
+            session: the session.
+            lasted: its duration in seconds.
+            now: the time of its end.
+        """
         self.ends.append(now)
         self.lives.setdefault(session.user, deque(maxlen=2)).append(lasted)
         self.lived += lasted
         self.count += 1
 
     def predict(self, world: World, session: LogSession, now: float) -> dict[str, float]:
-        """Return method -> its forecast of the session's wait, in seconds from `now`."""
+        """Return name of a simple method -> how long the session will wait according to it, in seconds from `now`.
+
+        Args:
+            world: the pool, in whose line the session is the last.
+        """
         last = self.waits[-1] if self.waits else 0.0
         ahead = len(world.waiting) - 1
         rate = len(self.ends) / max(1.0, now - self.ends[0]) if self.ends else 0.0
@@ -74,9 +84,9 @@ class Baselines:
         }
 
     def bound(self) -> float | None:
-        """Return the bound of the method QBETS: with 95 % confidence, at least 90 % of the waits are shorter.
+        """Return the upper bound of a wait by the method QBETS, in seconds: at least 90 % of the waits are shorter.
 
-        None if too few waits are known.
+        The bound has a confidence of 95 %. None if too few waits are known.
         """
         count = len(self.all_waits)
         rank = math.ceil(0.9 * count + 1.645 * math.sqrt(0.09 * count))
@@ -90,9 +100,13 @@ class Baselines:
         return sum(own) / len(own) if own else self._mean()
 
     def _planned(self, world: World, now: float, session: LogSession, life: _Life) -> float:
-        """Return the wait that results if every session lasts as long as `life` guesses, within its limit.
+        """Return how long a session waits, in seconds, if all sessions have the durations that a simple method guesses.
 
-        A running session that has exceeded its guess is assumed to last twice its current age.
+        A running session that has exceeded its guess is assumed to last twice its current age. No session exceeds its
+        limit.
+
+        Args:
+            life: returns the guessed duration of a session.
         """
 
         def whole(each: LogSession) -> float:
@@ -106,7 +120,7 @@ class Baselines:
 
 
 class PointCorrection:
-    """Makes an interval around the point forecasts of a method, from the method's last errors.
+    """Makes an interval around each point forecast of a simple method, by the errors of its last forecasts.
 
     Errors are differences of logarithms of time, and all have the same weight.
     """
@@ -115,11 +129,19 @@ class PointCorrection:
         self._errors: deque[float] = deque(maxlen=MATURED)
 
     def matured(self, point: float, waited: float) -> None:
-        """Record the error of a forecast, when the session has started and its real wait is known."""
+        """Record the error of a past forecast, because its session has started and its real wait is known.
+
+        Args:
+            point: the forecast, in seconds.
+            waited: the real wait, in seconds.
+        """
         self._errors.append(log_time(waited) - log_time(point))
 
     def around(self, point: float) -> Interval:
-        """Return the interval with `point` as its median. With too few errors, all its quantiles are `point`."""
+        """Return an interval around a point forecast (in seconds), which is its median.
+
+        If fewer than `FEWEST_MATURED` errors are known, all its quantiles are `point`.
+        """
         count = len(self._errors)
         if count < FEWEST_MATURED:
             return Interval(point, point, point)

@@ -1,7 +1,7 @@
-"""The certainty of a comparison of two methods: its ratio for resampled logs.
+"""The certainty of a comparison of two methods, by bootstrapping: the ratio of their errors in resampled logs.
 
-Whole busy episodes (from the first waiting session until the line is empty) are drawn with replacement, because the
-waits within one episode are not independent.
+A resampled log consists of busy episodes (from the first waiting session until the line is empty) that are drawn from
+the log with replacement. Whole episodes are drawn, because the waits within one episode are not independent.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ ErrorOf = Callable[[Interval, float], float]
 
 
 def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -> Ratios:
-    """Return the ratio of our mean error to that of the method `other` in each resampled log.
+    """Return the mean error of our forecast divided by that of another method, for each resampled log.
 
-    Our error is the mean over the seeds. Empty without forecasts of `other`.
+    Empty if there are no forecasts of the other method.
+
+    Args:
+        forecasts: the forecasts of all methods. Our error is the mean over the seeds (our forecast is made once with
+            each).
+        other: name of the other method.
+        error: returns the error of one forecast for a real wait.
     """
     episodes: dict[int, list[float]] = {}
     for each in forecasts:
@@ -40,13 +46,19 @@ def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -
 
 
 def spread(ratios: Ratios) -> tuple[float, float] | None:
-    """Return the 90 % interval of the ratios, or None if `ratios` is empty."""
+    """Return the interval that contains 90 % of the ratios; None if `ratios` is empty."""
     ordered = sorted(ratios)
     return (ordered[int(0.05 * len(ordered))], ordered[int(0.95 * len(ordered))]) if ordered else None
 
 
 def geometric_means(runs: Sequence[Ratios]) -> Ratios:
-    """Return the geometric means over the runs: the first of all first ratios, and so on. Empty runs are left out."""
+    """Return the geometric mean of the ratios of several runs, for each resampled log.
+
+    Runs without ratios are left out.
+
+    Args:
+        runs: for each run (a log on a pool) its ratios, one for each resampled log.
+    """
     return tuple(geometric_mean(ratios) for ratios in zip(*(run for run in runs if run), strict=True))
 
 

@@ -17,7 +17,7 @@ from hub_extensions.tools.backtest.scores import Run, score_run
 
 @dataclass(frozen=True, slots=True)
 class BacktestOptions:
-    """The options of the command.
+    """The options of the command ``forecast backtest``.
 
     Attributes:
         folder: where the logs are.
@@ -26,7 +26,7 @@ class BacktestOptions:
         seeds: random seeds of our forecast; it is computed with each of them.
         progress: share of the sessions that report when they will end.
         every: make a forecast for every n-th wait only.
-        json_file, picture_file: where to write the report too; None to write none.
+        json_file, picture_file: files to which the report is written too; None to write no such file.
     """
 
     folder: Path

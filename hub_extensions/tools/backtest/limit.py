@@ -18,10 +18,12 @@ BRAKE = StartBrake(QueueLimits().max_starting, START_ALLOWANCE)
 
 
 def bound_of(world: World, longest: float, now: float) -> float | None:
-    """Return how many seconds the last session in line waits at most; None if no limit is enforced.
+    """Return the upper bound of the wait of the last session in line, in seconds; None if no limit is enforced.
 
     Args:
-        longest: the longest limit of this log, in seconds.
+        world: the pool with its running and waiting sessions.
+        longest: the longest time limit of a session in this log, in seconds.
+        now: the current time of the replay.
     """
     at = _at(now)
     holdings = tuple(
@@ -52,5 +54,9 @@ def _end(session: LogSession, since: float) -> datetime | None:
 
 
 def _share(session: LogSession, slices: int) -> int:
-    """Return how much of a GPU a session takes, in thousandths, as the shares of the hub's offers are counted."""
+    """Return which part of each of its GPUs a session takes, in thousandths, the unit of shares in the hub's offers.
+
+    Args:
+        slices: number of slices of a GPU.
+    """
     return WHOLE if session.slices == slices else WHOLE * session.slices // slices

@@ -31,7 +31,9 @@ class ReplayPool:
 
     Attributes:
         log: name of the log.
-        policy: order of the line (queue policy).
+        gpus: number of GPUs.
+        slices: number of slices of each GPU.
+        policy: order of the line (queue policy), ``strict`` or ``best-effort``.
     """
 
     log: str
@@ -47,7 +49,10 @@ class ReplayPool:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Sessions in the order of submission, and the pools on which they are replayed."""
+    """Logged sessions in the order of submission, and the pools (sets of equal GPUs) on which they are replayed.
+
+    `read_logs` makes it from a CSV file, or from the sessions of one pool in this file.
+    """
 
     name: str
     sessions: tuple[LogSession, ...]
@@ -93,7 +98,13 @@ def _read(file: Path) -> tuple[Log, ...]:
 
 
 def _log(file: Path, name: str, rows: Sequence[_Row], pools: Sequence[_Described], slices: int) -> Log:
-    """Return the log of one pool of an export; if `name` is empty, the log of all sessions in the file."""
+    """Return the log of one pool in a CSV file.
+
+    Args:
+        name: name of the pool in the file; "" if all sessions of the file belong to it.
+        pools: the descriptions of the pool, on each of which the log is replayed.
+        slices: number of slices of each GPU.
+    """
     mine = [row.session for row in rows if not name or row.pool == name]
     if not mine and not name:
         raise BacktestRefused(f"{file}: there is no session in it.")
@@ -166,7 +177,11 @@ def _whole(where: str, row: dict[str, str], column: str) -> int:
 
 
 def _described(file: Path) -> tuple[tuple[_Described, ...], int]:
-    """Read the JSON file beside a CSV file. Return the pools, and the number of slices of each GPU."""
+    """Read the JSON file beside a CSV file, which describes the pools.
+
+    Returns:
+        The pools, and the number of slices of each GPU.
+    """
     beside = file.with_suffix(".json")
     try:
         read = json.loads(beside.read_text(encoding="utf-8"))

@@ -38,11 +38,12 @@ class RecordedWait:
         episode: number of the busy episode, which lasts from the first waiting session until the line is empty.
         joined: when the session joined the line.
         first_joined: when the first session in line joined; None if this session is the first.
-        state: description of the line at the join; empty if the recorder was not asked for it.
-        simulated: our forecast before correction, an interval for each seed; empty if no forecast was made.
-        points: simple method -> its forecast.
-        bound: the bound of the method QBETS; None if too few waits were known.
-        limits: the wait if all sessions last until their limits; None if the limits are not known.
+        state: numbers that describe the line at the join, as `Recorder` was asked for; empty if it was not asked.
+        simulated: our forecast before the correction by past errors, an interval for each random seed; empty if no
+            forecast was made.
+        points: name of a simple method -> its forecast.
+        bound: the upper bound by the method QBETS; None if too few waits were known.
+        limits: the wait if all sessions last until their time limits; None if the limits are not known.
         at_most: the upper bound that the service would show; None if no limit is enforced.
         took: processor time of our forecast.
         started: when the session started and the wait was over.
@@ -71,7 +72,9 @@ class Recorder:
     """Replays one log on one pool and records the waits.
 
     Args:
-        seeds: our forecast is made once with each of them.
+        log: the log.
+        pool: the pool.
+        seeds: random seeds. Our forecast is made once with each of them.
         since: number of the first session for which forecasts are made.
         progress: share of the sessions that report when they will end.
         every: a forecast is made for every n-th wait only.

@@ -1,7 +1,7 @@
 """Derive from a recording (``recorder.py``) the forecasts that the service would have shown to each waiting session.
 
-The forecast corrects itself by its past errors. So the first part of the log is only learned from, and the forecasts
-for the sessions of the rest, the test, are scored.
+The service corrects its forecast by its past errors. So the first part of a log serves only to learn them. The
+forecasts for the rest of the log, the test, are scored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BOUND = "bound of the waits (QBETS)"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A division of a log into history, warm-up and test.
+    """Where a log is divided: into history, from which only durations are learned, warm-up, and test.
 
     Attributes:
         first: share of the sessions before the test.
@@ -38,7 +38,7 @@ class Cut:
         return f"{100 * self.first:.0f}/{100 - 100 * self.first:.0f}, warm-up {100 * self.warm_up:.0f} %"
 
     def of(self, log: Log) -> tuple[int, int]:
-        """Return two numbers of sessions: the first one of the test, and the first one with a forecast."""
+        """Return two session numbers of a log: the first session of the test, and the first one with a forecast."""
         sessions = len(log.sessions)
         return int(self.first * sessions), math.ceil(int(self.first * sessions) - self.warm_up * sessions)
 
@@ -53,9 +53,10 @@ class ScoredForecast:
     Attributes:
         number: number of the session in the log.
         episode: number of its busy episode, from the first waiting session until the line is empty.
-        ours: the interval that the service would show, for each seed.
+        real: the real wait.
+        ours: the interval that the service would show, for each random seed.
         raw: the same before the correction by past errors.
-        others: simple method -> its interval.
+        others: name of a simple method -> its interval.
         took: processor time of our forecast.
         bound: the upper bound of the wait by time limits; None if no limit is enforced.
     """
@@ -71,11 +72,11 @@ class ScoredForecast:
 
 
 class Replay:
-    """Replays one log on one pool. The arguments that are not listed here are as in `Recorder`.
+    """Replays one log on one pool. The arguments that are not listed here are those of `Recorder`.
 
     Args:
-        first: number of the first session of the test; no forecast is made before it. None to divide the log by
-            `PROTOCOL`, with a warm-up.
+        first: number of the first session of the test (the scored part); no forecast is made before it. None to divide
+            the log by `PROTOCOL`, with a warm-up.
     """
 
     def __init__(
@@ -99,12 +100,13 @@ class Replay:
 def shown(
     log: Log, waits: Sequence[RecordedWait], first: int, since: int, rules: Rules = RULES
 ) -> list[ScoredForecast]:
-    """Return the forecasts for the sessions of the test.
+    """Return the forecasts for the sessions of the test (the scored part of the log).
 
     Args:
         waits: the recording, in the order in which the sessions started.
         first: number of the first session of the test.
         since: number of the first session with a forecast.
+        rules: how past errors correct our forecast.
     """
     ours, others = our_forecasts(waits, since, rules), other_forecasts(waits, first, since)
     return [
@@ -124,7 +126,15 @@ def shown(
 
 
 def our_forecasts(waits: Sequence[RecordedWait], since: int, rules: Rules) -> dict[int, tuple[Interval, ...]]:
-    """Return number of a session -> the intervals that the service would show when it joins, one for each seed."""
+    """Return number of a session -> the intervals that the service would show when it joins the line.
+
+    There is one interval for each random seed of the forecast.
+
+    Args:
+        waits: the recording, in the order in which the sessions started.
+        since: number of the first session with a forecast.
+        rules: how past errors correct the forecast.
+    """
     episodes: list[BusyEpisodes] = []
     found: dict[int, tuple[Interval, ...]] = {}
     for wait, over in _in_time(waits, since):
@@ -143,9 +153,12 @@ def our_forecasts(waits: Sequence[RecordedWait], since: int, rules: Rules) -> di
 def other_forecasts(
     waits: Sequence[RecordedWait], first: int, since: int, more: Mapping[int, Mapping[str, float]] | None = None
 ) -> dict[int, dict[str, Interval]]:
-    """Return number of a session -> simple method -> its interval when the session joins the line.
+    """Return number of a session -> name of a simple method -> its interval when the session joins the line.
 
     Args:
+        waits: the recording, in the order in which the sessions started.
+        first: number of the first session for which intervals are returned.
+        since: number of the first session with a forecast.
         more: number of a session -> further method -> its point forecast in seconds; None for no further methods.
     """
     corrections: dict[str, PointCorrection] = {}
@@ -165,10 +178,10 @@ def other_forecasts(
 
 
 def _in_time(waits: Sequence[RecordedWait], since: int) -> Iterator[tuple[RecordedWait, bool]]:
-    """Yield joins and starts in the order in which they happened.
+    """Yield each wait with a forecast twice, in the order in which sessions joined the line and started.
 
-    Each wait with a forecast is yielded twice: with False when its session joins the line, when the forecast is made,
-    and with True when the session starts, from which the method then learns.
+    The flag is False when the session joins the line, because the forecast is made then. It is True when the session
+    starts, because the real wait is then known and the methods learn from it.
     """
     asked = [each for each in waits if each.number >= since and each.simulated]
     over = iter(asked)

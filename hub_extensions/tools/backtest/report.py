@@ -57,7 +57,13 @@ def _with_spread(value: float, sure: tuple[float, float] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A figure over all runs. `sure` is its 90 % interval over the resampled logs; None if it was not resampled."""
+    """A figure over all runs (logs on pools), for the report.
+
+    Attributes:
+        name: what the figure is.
+        value: the figure.
+        sure: its 90 % interval over the resampled logs; None if it was not computed for them.
+    """
 
     name: str
     value: float
@@ -68,9 +74,9 @@ class Summary:
 
 
 def few_episodes(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that the means leave out, because they have too few busy episodes.
+    """Return the runs that are left out of the means, because they have fewer than `FEWEST_EPISODES` busy episodes.
 
-    If that is true for all runs, none is left out.
+    Empty if all runs have so few, because then all are used.
     """
     few = [run for run in runs if run.episodes < FEWEST_EPISODES]
     return few if len(few) < len(runs) else []
@@ -79,7 +85,8 @@ def few_episodes(runs: Sequence[Run]) -> list[Run]:
 def summary(runs: Sequence[Run]) -> list[Summary]:
     """Return the figures over all runs except those of `few_episodes`.
 
-    They are geometric means and worst values of the ratios of our error to that of other methods, and the coverage.
+    The figures are geometric means and worst values of our error divided by that of other methods, and the coverage
+    (how often the real wait was within the forecast).
     """
     few = few_episodes(runs)
     runs = [run for run in runs if run not in few]
@@ -122,7 +129,10 @@ def _by_forecast(shares: Sequence[tuple[float, int]]) -> float:
 
 
 def as_json(runs: Sequence[Run]) -> str:
-    """Return all runs and figures as JSON, in hours and shares. Resampled ratios become their 90 % interval."""
+    """Return all runs, and the figures over them, as JSON. Times are hours, and shares are from 0 to 1.
+
+    Of the ratios for resampled logs, only the 90 % interval is written.
+    """
     listed = [asdict(run) | {name: spread(getattr(run, name)) for name in REDRAWN} for run in runs]
     figures = summary(runs)
     found = {

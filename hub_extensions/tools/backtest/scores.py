@@ -20,10 +20,11 @@ NEAR_SECONDS, NEAR = 600.0, 0.3
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Scores of one method. Errors are in hours, shares from 0 to 1.
+    """How good the forecasts of one method in one run were. Errors are in hours, shares from 0 to 1.
 
     Attributes:
         mae: mean absolute error of the median.
+        median_error: median of the absolute error of the median.
         pinball_50, pinball_90: mean quantile loss of the median and of P90 (see `pinball`).
         coverage_90: share of the waits that were not longer than P90.
         coverage_80: share of the waits between P10 and P90.
@@ -46,12 +47,13 @@ class Run:
     """The result of one log on one pool.
 
     Attributes:
+        pool: name of the pool, with that of the log.
         has_users: the log distinguishes users.
         forecasts: number of forecasts.
         mean_wait: in hours.
-        ours: mean of our scores over the seeds.
+        ours: scores of our forecast, as the mean over its random seeds.
         raw: the same before the correction by past errors.
-        others: simple method -> its scores.
+        others: name of a simple method -> its scores.
         soon_error: mean error of our probability to start within an hour, over five bins.
         slowest: 95th percentile of the processor seconds of one forecast.
         last_two: our MAE divided by that of the method `TSAFRIR` (each session lasts as long as the user's last two),
@@ -59,7 +61,8 @@ class Run:
         best_other: the same with the simple method that has the smallest MAE.
         best_loss: our P90 loss divided by that of the simple method with the smallest one, for each resampled log.
         bound_ratio: median of the upper bound divided by the real wait; None if no limit is enforced.
-        without_reports: our MAE of the same run without progress reports; None if no session reports.
+        without_reports: our MAE of the same run if no session reports when it will end; None if no session reports
+            anyway.
         episodes: number of busy episodes in the test.
     """
 
@@ -81,7 +84,7 @@ class Run:
 
     @property
     def simple(self) -> Score:
-        """The scores of one simple method that does not depend on the results.
+        """The scores of a simple method that is chosen in advance, not by its results.
 
         It is `TSAFRIR`, which uses each user's last two sessions, or `PAST_MEAN` if the log does not distinguish users.
         """
@@ -97,7 +100,13 @@ class Run:
 
 
 def score_run(pool: str, has_users: bool, forecasts: Sequence[ScoredForecast]) -> Run | None:
-    """Return the scores of a run, or None if no session had to wait."""
+    """Return the scores of a run, or None if no session had to wait.
+
+    Args:
+        pool: name of the pool, with that of the log.
+        has_users: the log distinguishes users.
+        forecasts: the forecasts for the test, with the real waits.
+    """
     if not forecasts:
         return None
     seeds = range(len(forecasts[0].ours))
@@ -123,7 +132,11 @@ def score_run(pool: str, has_users: bool, forecasts: Sequence[ScoredForecast]) -
 
 
 def score_of(pairs: Sequence[tuple[Interval, float]]) -> Score:
-    """Return the scores of one method; `pairs` are its forecasts and the real waits in seconds."""
+    """Return the scores of one method.
+
+    Args:
+        pairs: each of its forecasts with the real wait, in seconds.
+    """
     count = len(pairs)
     errors = sorted(abs(forecast.p50 - real) for forecast, real in pairs)
     return Score(
@@ -139,15 +152,22 @@ def score_of(pairs: Sequence[tuple[Interval, float]]) -> Score:
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
-    """Return the mean of several scores, field by field; they are of the same forecast with different seeds."""
+    """Return the mean of several scores, field by field.
+
+    Args:
+        scores: scores of the same forecast with different random seeds.
+    """
     return Score(*(sum(each) / len(scores) for each in zip(*map(astuple, scores), strict=True)))
 
 
 def pinball(share: float, forecast: float, real: float) -> float:
     """Return the quantile (pinball) loss of a forecast.
 
-    Each second by which the real wait exceeds the forecast costs `share`, each second by which it is shorter costs
-    1 - `share`.
+    Each second by which the real wait exceeds the forecast costs `share`, each second by which it is shorter costs 1 -
+    `share`.
+
+    Args:
+        share: the quantile that is forecast, such as 0.9.
     """
     return share * (real - forecast) if real >= forecast else (1 - share) * (forecast - real)
 

@@ -15,10 +15,13 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class LogSession:
-    """One row of a log: a session that takes `slices` slices of each of `devices` GPUs. Times are seconds.
+    """A session (one job or server that used GPUs), read from one row of a log. Times are seconds.
 
     Attributes:
+        number: position in the log.
         submit: when it joins the line.
+        devices: number of GPUs that it takes a part of.
+        slices: number of slices that it takes of each of them.
         limit: its longest possible duration; None if it has no limit.
     """
 
@@ -33,7 +36,12 @@ class LogSession:
 
 @dataclass(slots=True)
 class Running:
-    """A running session. `since` is when it started, `places` are the numbers of its GPUs."""
+    """A running session.
+
+    Attributes:
+        since: when it started.
+        places: numbers of the GPUs that it uses.
+    """
 
     session: LogSession
     since: float
@@ -41,7 +49,7 @@ class Running:
 
 
 class World:
-    """The state of the pool: free slices of each GPU, running sessions, and waiting sessions in the order of the line.
+    """A simulated pool: free slices of each GPU, running sessions, and waiting sessions in the order of the line.
 
     Args:
         gpus: number of GPUs.
@@ -60,7 +68,7 @@ class World:
         return self._ends[0][0] if self._ends else NEVER
 
     def end(self) -> Running:
-        """End the session that ends next and release its slices."""
+        """End the session that ends next, release its slices, and return it."""
         _, number = heapq.heappop(self._ends)
         over = self.running.pop(number)
         for place in over.places:
@@ -68,7 +76,11 @@ class World:
         return over
 
     def start(self, now: float, life: Callable[[LogSession], float]) -> list[LogSession]:
-        """Start all waiting sessions that may start now and return them. `life` gives the duration of each."""
+        """Start all waiting sessions that may start now, and return them.
+
+        Args:
+            life: returns how long a session will last, in seconds.
+        """
         started: list[LogSession] = []
         at = 0
         while at < len(self.waiting):
@@ -95,10 +107,12 @@ class World:
     ) -> float:
         """Return how long a waiting session still waits under assumed durations, in seconds.
 
+        It is infinite if the session never fits.
+
         Args:
-            left: returns the remaining time of a running session.
-            life: returns the duration of a waiting session.
-            who: number of the session.
+            left: returns the assumed remaining time of a running session.
+            life: returns the assumed duration of a waiting session.
+            who: number of the waiting session.
         """
         other = World(0, self.slices, self.policy)
         other.free = list(self.free)
@@ -118,7 +132,15 @@ class World:
 
 
 def fitting(free: Sequence[int], devices: int, slices: int) -> tuple[int, ...] | None:
-    """Return the numbers of GPUs that have enough free slices, the fullest first; None if they are not enough GPUs."""
+    """Return the numbers of the GPUs on which a session should start, the fullest that have enough free slices.
+
+    None if there are not enough such GPUs.
+
+    Args:
+        free: number of free slices of each GPU.
+        devices: number of GPUs that the session needs.
+        slices: number of slices that it needs of each.
+    """
     if devices == 1:
         best, at = NEVER, -1
         for place, room in enumerate(free):

@@ -107,7 +107,12 @@ def _settings_of(file: str) -> GateSettings:
 def _address_of(known: GateSettings, *, on_kubernetes: bool) -> str:
     """Return the address at which the proxy reaches the gate.
 
-    On Kubernetes, `NAMESPACE` is added to the name of a Service without a namespace, and a note is printed.
+    If it is the name of a Kubernetes Service without a namespace, the default namespace `NAMESPACE` is added to it, and
+    a note is printed.
+
+    Args:
+        known: the gate's settings.
+        on_kubernetes: the configuration is for a proxy on Kubernetes.
     """
     place = urlsplit(known.connect_url or f"http://{known.host}:{known.port}")
     host = place.hostname or ""
@@ -120,9 +125,13 @@ def _address_of(known: GateSettings, *, on_kubernetes: bool) -> str:
 
 
 def _apps(file: str | None, known: GateSettings | None, url: str) -> AppCatalogue:
-    """Return the apps of `file`, or those of the gate's settings.
+    """Return the apps of a catalogue. If it has errors, print them and exit.
 
-    If the settings name a file that exists on this machine, its current content is used.
+    Args:
+        file: the file of the catalogue; None to use the apps of the gate's settings. If the settings name a file, its
+            current content is used.
+        known: the gate's settings; None if there are none, and without `file` there are then no apps.
+        url: public address of the gate.
     """
     from hub_extensions.adapters.apps.app_catalogue import CatalogueError, checked_catalogue
     from hub_extensions.core.sign_on.apps import check_catalogue

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class DemoRefused(Exception):
-    """The demo, or a part of it, does not start. The text is one sentence for the person who ran the command."""
+    """The demo, or a part of it, cannot start. The text is one sentence for the person who ran the command."""

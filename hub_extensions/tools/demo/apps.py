@@ -35,11 +35,11 @@ AUDITOR_SCOPES = ("admin:users", "tokens", "groups", "list:services", "access:se
 
 @dataclass(frozen=True)
 class DemoApps:
-    """The addresses of the demo's apps, and the configuration that follows from them.
+    """The two apps of a demo: their addresses, and the configuration that follows from them.
 
     Attributes:
         folder: folder of their state.
-        environment: Python environment with their programs.
+        environment: folder of the Python environment with their programs.
         state_dir: state folder of the GPU service, with the gate's settings.
         port: port of the proxy in front of the apps.
         gate, tensorboard, dask: ports of the gate and of the apps, to which only the proxy connects.
@@ -69,7 +69,7 @@ class DemoApps:
 
     @property
     def token_file(self) -> Path:
-        """File with the hub's token with which the audit (``gate audit``) creates its test accounts."""
+        """File with a token of the hub, with which the audit (``gate audit``) creates its test accounts."""
         return self.folder / "auditor-token"
 
     @property
@@ -120,7 +120,7 @@ c.JupyterHub.load_roles = [
 
     @property
     def buttons(self) -> Mapping[str, object]:
-        """The links to the apps on the sign-in service's page, and the commands that its buttons run."""
+        """The links to the apps for the sign-in service's page, and the commands that the buttons of this page run."""
         audit = ["gate", "audit", "--json", "--config", str(self.gate_file), "--token-file", str(self.token_file)]
         fault = [sys.executable, "-m", "hub_extensions.tools.demo.proxy", self.proxy.folder]
         return {
@@ -150,9 +150,10 @@ def check_programs(environment: Path) -> None:
 def running(
     apps: DemoApps, variables: Mapping[str, str], stop: threading.Event, answers: Callable[[str], bool]
 ) -> Iterator[None]:
-    """Run both apps while the block runs.
+    """Run both apps while the block runs. The block begins when they answer.
 
     Args:
+        apps: the apps.
         variables: environment variables of their processes.
         stop: set if the demo should end; then the start is not waited for.
         answers: returns whether a program answers at an address.

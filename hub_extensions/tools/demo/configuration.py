@@ -15,10 +15,14 @@ DROPPED = ("JUPYTERHUB_", "CONFIGPROXY_", "JUPYTER_", "JPY_", "IPYTHON", "PYTHON
 
 
 def clean_environment(folder: Path, caller: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables for the hub.
+    """Return the environment variables for the demo's hub.
 
-    They are the caller's without those of Jupyter or another hub, and with the mark by which this demo's processes are
-    found.
+    They are the caller's, without those of Jupyter or another hub. One is added (`MARK`), by which the demo's processes
+    are recognised.
+
+    Args:
+        folder: the demo's folder.
+        caller: environment variables of the command.
     """
     kept = {name: value for name, value in caller.items() if not name.startswith(DROPPED)}
     here = Path(__file__).resolve().parents[3]

@@ -1,4 +1,4 @@
-"""Decides users, GPUs and ports of a demo, checks whether the demo can start, and explains why not."""
+"""Decides the users, GPUs and ports of a demo. Checks whether the demo can start, and explains why not."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ STATE_DIR = "gpu-state"
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """The options of the command.
+    """The options of the command ``demo``.
 
     Attributes:
         folder: the demo's folder.
         port: the port that users open; 0 for any free port.
         users: number of demo users.
-        layout: name or file of the GPUs to simulate; None for this machine's own GPUs, if it has some.
+        layout: name or file of the GPUs to simulate; None for this machine's own GPUs, or simulated ones if it has
+            none.
         clean: delete what an earlier demo has left in the folder.
         sso: folder of the program at which users sign in; None for passwords.
-        apps: Python environment of the apps behind the sign-in; None for no apps.
+        apps: folder of the Python environment of the apps behind the sign-in; None for no apps.
     """
 
     folder: Path
@@ -59,8 +60,12 @@ class Ports:
 
     Attributes:
         public: the port that users open.
+        hub: the hub.
         proxy: API of JupyterHub's proxy.
+        service: the GPU service.
+        sign_in: the service at which users sign in.
         apps: proxy in front of the apps, which asks the `gate` about each request.
+        tensorboard, dask: the two apps.
     """
 
     public: int
@@ -76,10 +81,13 @@ class Ports:
 
 @dataclass(frozen=True)
 class Demo:
-    """Everything that is decided about one demo; its configuration is written from it.
+    """All decisions about one demo, from which its configuration is written. `planned` makes it.
 
     Attributes:
+        folder: the demo's folder.
+        users: names of the users.
         simulate: name or file of the simulated GPUs; None for this machine's own.
+        password, admin_password: the password of all users, and that of the administrator; not used with `sign_in`.
         sign_in: the service at which users sign in; None if they use passwords.
         apps: the apps behind the sign-in; None without apps.
     """
@@ -116,7 +124,13 @@ def people(count: int) -> tuple[str, ...]:
 
 
 def choose_gpus(layout: str | None) -> tuple[str | None, str]:
-    """Return the layout to simulate (None for this machine's own GPUs) and a sentence about the choice.
+    """Decide whether the demo uses this machine's GPUs or simulated ones.
+
+    Args:
+        layout: name or file of the GPUs to simulate; None for this machine's own, or simulated ones if it has none.
+
+    Returns:
+        The layout to simulate, None for this machine's own GPUs; and a sentence about the choice for the user.
 
     Raises:
         DemoRefused: the layout does not exist, or its file is wrong.
@@ -137,7 +151,10 @@ def choose_gpus(layout: str | None) -> tuple[str | None, str]:
 
 
 def check_account() -> None:
-    """Refuse to run as root. Raises DemoRefused."""
+    """Check that this process does not run as root. Raises DemoRefused.
+
+    As root, every demo user would have a root shell.
+    """
     if os.geteuid() == 0:
         raise DemoRefused(
             "The demo does not run as root: every demo user would have a root shell. "
@@ -146,7 +163,7 @@ def check_account() -> None:
 
 
 def check_programs(options: DemoOptions) -> None:
-    """Check that all programs are installed. Raises DemoRefused."""
+    """Check that the programs which the options need are installed. Raises DemoRefused."""
     if shutil.which("configurable-http-proxy") is None:
         raise DemoRefused(
             "configurable-http-proxy is not on the PATH: JupyterHub needs it. "
@@ -162,7 +179,13 @@ def check_programs(options: DemoOptions) -> None:
 
 
 def planned(folder: Path, options: DemoOptions, simulate: str | None) -> Demo:
-    """Decide everything about a demo in `folder`. The passwords of an earlier start are kept. Raises DemoRefused."""
+    """Decide users, ports, passwords and services of a demo. Raises DemoRefused.
+
+    Args:
+        folder: the demo's folder. If it has the passwords of an earlier start, they are used again.
+        options: the options of the command.
+        simulate: name or file of the simulated GPUs; None for this machine's own.
+    """
     passwords = _passwords(folder / "passwords.json")
     ports = choose_ports(
         options.port,

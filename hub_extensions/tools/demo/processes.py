@@ -1,6 +1,6 @@
 """Starts and ends the programs of a demo.
 
-All processes of a demo have an environment variable, the mark, by which processes that were left over are found.
+All processes of a demo have the environment variable `MARK`, by which processes that were left over are found.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ PROGRAM_STOP_SECONDS = 3.0
 
 @contextmanager
 def program(words: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program while the block runs. Its output goes to the file `log`, whose folder is its working folder."""
+    """Run a program while the block runs, and end it afterwards.
+
+    Args:
+        words: the command.
+        log: file for its output. The folder of this file is the program's working folder.
+        environment: its environment variables.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(
             words,
@@ -48,7 +54,14 @@ def program(words: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
 
 
 def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
-    """End all processes of this folder's demo, except this one. If there are any, print `reason` and their number."""
+    """End all processes of a demo, except this one.
+
+    Args:
+        folder: the demo's folder, by which its processes are recognised.
+        echo: prints a line.
+        reason: beginning of the line that is printed, with the number of processes, if there are any; "" prints
+            nothing.
+    """
     if not marked(folder):
         return
     for number, name in ((signal.SIGTERM, "ended"), (signal.SIGKILL, "killed")):
@@ -63,7 +76,7 @@ def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
 
 
 def marked(folder: Path) -> list[tuple[int, int]]:
-    """Return pid and start time of every live process of this folder's demo, except this process."""
+    """Return pid and start time of every live process of the demo in this folder, except this process."""
     found = []
     wanted = f"{MARK}={folder}".encode()
     for entry in Path("/proc").iterdir():
@@ -81,7 +94,7 @@ def marked(folder: Path) -> list[tuple[int, int]]:
 
 @contextmanager
 def keeping(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """While the block runs, guard against this process being killed: a second process then ends the whole demo.
+    """While the block runs, have a second process end the whole demo if this process is killed.
 
     The second process waits for the end of its standard input, which this process keeps open as long as it lives.
     """
@@ -101,7 +114,10 @@ def keeping(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def main(folder: Path) -> None:
-    """Run as the second process of `keeping`: wait until the first one has ended, and end what is left of the demo."""
+    """Wait until the process that called `keeping` has ended, then end all processes of the demo.
+
+    This is what the second process of `keeping` runs.
+    """
     sys.stdin.read()
     end_marked(folder, lambda text: None, "")
 

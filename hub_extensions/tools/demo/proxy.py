@@ -50,7 +50,7 @@ CADDY = """{
 
 @dataclass(frozen=True)
 class DemoProxy:
-    """A proxy of the demo.
+    """The proxy in front of the apps of a demo.
 
     Attributes:
         kind: nginx or caddy.
@@ -68,22 +68,34 @@ class DemoProxy:
 
     @classmethod
     def load(cls, folder: Path) -> DemoProxy:
-        """Read the description of the proxy that `serving` has written to its working folder."""
+        """Return the proxy of a running demo.
+
+        Args:
+            folder: the proxy's working folder, to which `serving` has written its description.
+        """
         return cls(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
 
     @property
     def words(self) -> Sequence[str]:
-        """The command that starts the proxy, in its folder."""
+        """The command that starts the proxy. It is run in the proxy's folder."""
         if self.kind == "nginx":
             return [self.program, "-p", f"{self.folder}/", "-c", "proxy.conf", "-e", "error.log"]
         return [self.program, "run", "--adapter", "caddyfile", "--config", "proxy.conf"]
 
     def write(self, *, has_fault: bool = False) -> None:
-        """Write the proxy's configuration file, as it follows from the gate's current settings."""
+        """Write the proxy's configuration file, which follows from the gate's current settings.
+
+        Args:
+            has_fault: one app is served without asking the gate.
+        """
         write_private(Path(self.folder, "proxy.conf"), self.configuration(has_fault=has_fault))
 
     def configuration(self, *, has_fault: bool) -> str:
-        """Return the complete configuration file."""
+        """Return the content of the proxy's configuration file.
+
+        Args:
+            has_fault: one app is served without asking the gate.
+        """
         from hub_extensions.gate.settings import GateSettings
         from hub_extensions.tools.gate_config.render import ProxySettings, render
 
@@ -121,14 +133,21 @@ class DemoProxy:
             raise DemoRefused(f"The proxy did not take its new configuration: {done.stderr.strip()[-300:]}")
 
     def _status_for_a_stranger(self) -> int | None:
-        """Return the HTTP status of the unprotected app for a client that is not signed in; None without an answer."""
+        """Return the HTTP status with which the app `unprotected` answers a client that is not signed in.
+
+        None without an answer.
+        """
         gate = json.loads(Path(self.gate_file).read_text(encoding="utf-8"))
         where = next(urlsplit(str(app["where"])) for app in gate["catalogue"] if app["name"] == self.unprotected)
         return status_of(where.port or 80, where.netloc, where.path)
 
 
 def find_proxy(environment: Path) -> tuple[str, str]:
-    """Return kind and path of a proxy: this machine's nginx or Caddy, otherwise the one in the apps' environment."""
+    """Return kind (nginx or caddy) and path of a proxy that can be used.
+
+    It is this machine's nginx or Caddy, otherwise the Caddy in the apps' environment. Raises DemoRefused if none is
+    found.
+    """
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
     for kind in ("nginx", "caddy"):
         if found := shutil.which(kind, path=path):
@@ -191,9 +210,14 @@ def _becomes(is_so: Callable[[], bool]) -> bool:
 
 
 def _without_check(piece: str, kind: str, app: str) -> str:
-    """Return a configuration in which the proxy does not ask the gate about `app`.
+    """Return a configuration from which the directive is removed by which the proxy asks the gate about one app.
 
-    An administrator would get it by copying only the directive that forwards requests to the app.
+    An administrator would get such a configuration by copying only the directive that forwards requests to the app.
+
+    Args:
+        piece: the configuration.
+        kind: nginx or caddy.
+        app: name of the app.
     """
     nginx, caddy = rf" *auth_request /_gate/check/{app};\n", rf" *forward_auth [^\n]*\n *uri \S*/{app} .*?\n {{12}}}}\n"
     changed, number = re.subn(nginx if kind == "nginx" else caddy, "", piece, count=1, flags=re.DOTALL)

@@ -87,7 +87,7 @@ def _stop_requests() -> Iterator[threading.Event]:
 def _run(demo: Demo, stop: threading.Event, echo: Echo) -> int:
     """Run the sign-in service and the apps, if requested, then the hub until it ends. Return the exit status.
 
-    Processes that are left over afterwards are found by their mark and ended.
+    Afterwards, processes of the demo that are left over are ended.
     """
     environment = clean_environment(demo.folder, os.environ)
     try:

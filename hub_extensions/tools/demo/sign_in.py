@@ -29,10 +29,11 @@ FACTS = "sign-in.json"
 
 @dataclass(frozen=True)
 class SignInService:
-    """The demo's OpenID provider, and the settings of the hub that follow from it.
+    """The demo's OpenID provider, with what the provider and the hub need to know of each other.
 
     Attributes:
         program: folder of the Node program.
+        port: port of the provider.
         offer: the offer that only the group `thesis` may choose.
         secret: the hub's client secret at the provider.
         key: the hub's encryption key.
@@ -77,17 +78,25 @@ c.GpuOffers.groups = {{{self.offer!r}: [{THESIS!r}]}}
         return {"JUPYTERHUB_SIGN_ON_CLIENT_SECRET": self.secret, "JUPYTERHUB_CRYPT_KEY": self.key}
 
     def facts(self, hub: str) -> str:
-        """Return the settings for the Node program as JSON. `hub` is the hub's address."""
+        """Return the settings of the Node program, as JSON.
+
+        Args:
+            hub: the hub's address.
+        """
         people = [{"name": name, "title": name.title(), "groups": groups} for name, groups in self.people.items()]
         known = {"port": self.port, "hub": hub, "client": CLIENT, "secret": self.secret, "people": people}
         return json.dumps(known | ({"apps": self.apps} if self.apps else {}), indent=2)
 
 
 def wanted_port(folder: Path, public: int) -> int:
-    """Return the port for the sign-in service.
+    """Return the port for the sign-in service; 0 for any free port.
 
-    It is the port of an earlier start of this demo, because users are identified with the provider's address. At the
-    first start it is the port after the hub's, or 0 for any port.
+    It is the port of an earlier start of this demo, because the provider's address is a part of users' identities. At
+    the first start it is the port after the hub's, or 0 if the hub may have any.
+
+    Args:
+        folder: the demo's folder.
+        public: the hub's port; 0 for any.
     """
     try:
         return int(json.loads((folder / FACTS).read_text(encoding="utf-8"))["port"])
@@ -98,7 +107,15 @@ def wanted_port(folder: Path, public: int) -> int:
 def planned(
     folder: Path, service: Path, port: int, layout: str | None, apps: Mapping[str, object] | None = None
 ) -> SignInService:
-    """Decide everything about the sign-in service of a demo. The hub's encryption key of an earlier start is kept."""
+    """Decide the settings of a demo's sign-in service. The hub's encryption key of an earlier start is used again.
+
+    Args:
+        folder: the demo's folder.
+        service: folder of the Node program.
+        port: port of the provider.
+        layout: name or file of the simulated GPUs; None for this machine's own.
+        apps: links and commands for the provider's page; None without apps.
+    """
     key = folder / "crypt_key"
     if not key.exists():
         write_private(key, secrets.token_hex(32))
@@ -124,9 +141,11 @@ def serving(
     environment: Mapping[str, str],
     answers: Callable[[str], bool],
 ) -> Iterator[None]:
-    """Run the sign-in service while the block runs.
+    """Run the sign-in service while the block runs. The block begins when the service answers.
 
     Args:
+        service: the service.
+        folder: the demo's folder.
         hub: the hub's address.
         environment: environment variables of the process.
         answers: returns whether a program answers at an address.

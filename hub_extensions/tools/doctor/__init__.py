@@ -67,7 +67,7 @@ def load_config(path: Path) -> tuple[Config | None, Diagnosis]:
     """Load the configuration as the hub would, without writing files.
 
     Returns:
-        The configuration, or None if it cannot be loaded, and the diagnosis of the loading.
+        The configuration, None if it cannot be loaded; and a diagnosis that reports whether it could be loaded.
     """
     try:
         with dry_run() as notes:

@@ -22,15 +22,15 @@ MOST_NAMED = 5
 
 
 def accounts(config: Config, settings: Settings) -> Iterator[Diagnosis]:
-    """Check the accounts, if servers run under system accounts."""
+    """Check that servers can run under their users' system accounts, if the spawner starts them so."""
     if _starts_as_users(value_of(config, "JupyterHub", "spawner_class")):
         yield from _with_accounts(config, settings)
 
 
 def spawner_for(config: Config, settings: Settings) -> str:
-    """Return advice on the spawner, for a hub on one machine that has a spawner without GPUs.
+    """Return which spawner a hub on one machine should use instead of one that cannot offer GPUs.
 
-    The advice is a line for the configuration, or the problem with users' accounts that has to be solved first.
+    The text is a line for the configuration, or the problem with users' accounts that has to be solved first.
     """
     for problem in _with_accounts(config, settings):
         return f"{problem.text} {problem.fix}"

@@ -33,12 +33,15 @@ from hub_extensions.tools.use_sources import ASK_IT, ask_once
 
 
 def apart(config: Config) -> bool:
-    """Whether the GPU service has its own Deployment or systemd unit, so that the hub does not start it."""
+    """Whether the GPU service runs apart from the hub, in its own Deployment or systemd unit.
+
+    The hub then does not start it.
+    """
     return config.GpuService.get("started_by_hub", True) is False
 
 
 def wiring(config: Config, settings: Settings) -> Iterator[Diagnosis]:
-    """Check that ``configure(c)`` is called, and that no later line changes the roles, scopes or spawner it sets."""
+    """Check that ``configure(c)`` is called, and that no later line changes the roles, scopes or spawner."""
     names = [service.get("name") for service in config.JupyterHub.get("services", [])]
     if SERVICE_NAME not in names:
         fix = "On the last line: from hub_extensions import configure; configure(c)"
@@ -109,7 +112,10 @@ def culling(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _policy_file(policy: CullPolicy) -> Diagnosis:
-    """Check the present policy file. Its use by the running service is checked by `service.policy_file`."""
+    """Check the file with the rules of culling as it is now.
+
+    Whether the running service uses it is checked by `service.policy_file`.
+    """
     try:
         rules = read_policy_file(policy.policy_file, policy)
     except PolicyFileError as problem:
@@ -177,7 +183,11 @@ def prometheus(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def prometheus_finding(reading: DcgmReading) -> Diagnosis:
-    """Return whether Prometheus knows the use of this machine's MIG devices, judged by its answer."""
+    """Return the diagnosis of whether Prometheus knows the use of this machine's MIG devices.
+
+    Args:
+        reading: Prometheus's answer to a query for it.
+    """
     if reading.message:
         return Diagnosis("prometheus", "warning", reading.message, ASK_IT)
     known, lacking = len(reading.figures), len(reading.missing)
@@ -191,7 +201,10 @@ def prometheus_finding(reading: DcgmReading) -> Diagnosis:
 
 
 def _devices(settings: Settings) -> tuple[Device, ...]:
-    """Return this machine's devices; empty if they are simulated or cannot be read (`machine.gpus` reports why)."""
+    """Return this machine's GPU devices.
+
+    Empty if they are simulated or cannot be read; `machine.gpus` reports the reason.
+    """
     if settings.offers.simulate is not None:
         return ()
     from hub_extensions.adapters.nvml.reader import Nvml

@@ -9,10 +9,10 @@ from hub_extensions.tools.use_sources import Level
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One result of a check.
+    """One result of a check, good or bad, which the command prints.
 
     Attributes:
-        check: a stable name for programs, such as ``gpus`` or ``port``.
+        check: name of the check, such as ``gpus`` or ``port``, which does not change between versions.
         state: ``ok``, ``warning``, or ``problem`` if the hub cannot work with it.
         text: what was found.
         fix: what to do about it; "" if nothing is wrong.

@@ -30,12 +30,12 @@ OLDEST_HUB, NEWEST_HUB = (5, 3), (7, 0)
 
 
 def place_of_gpus(settings: Settings, *, apart: bool) -> Iterator[Diagnosis]:
-    """Check the GPUs, on this machine or in the cluster.
+    """Check the GPUs on this machine, or in the cluster if servers are pods.
 
     Args:
         settings: the service's settings.
-        apart: whether the hub does not start the service. The service then reads the cluster with its own account, and
-            nothing can be checked here.
+        apart: whether the service has its own Deployment. It then reads the cluster with its own account, and nothing
+            can be checked here.
     """
     if settings.cluster is None:
         return chain(gpus(settings), other_accounts())
@@ -43,7 +43,7 @@ def place_of_gpus(settings: Settings, *, apart: bool) -> Iterator[Diagnosis]:
 
 
 def python() -> Iterator[Diagnosis]:
-    """Check the version of Python."""
+    """Report the version of Python."""
     yield Diagnosis("python", "ok", f"This is Python {'.'.join(map(str, sys.version_info[:3]))}, at {sys.executable}.")
 
 
@@ -96,7 +96,8 @@ def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
     """Check which GPUs of this machine can be offered.
 
     Args:
-        settings: the service's settings. None if no configuration was given; simulation and offers are not checked.
+        settings: the service's settings. None if no configuration was given; whether the GPUs are simulated and which
+            offers are set is then not checked.
     """
     if settings is not None and settings.offers.simulate is not None:
         text = f"The GPUs are simulated (layout {settings.offers.simulate})."
@@ -137,7 +138,10 @@ def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
 
 
 def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
-    """Check what this account may read of the cluster, and report the GPUs. The hub's account may read more or less."""
+    """Check what this account may read of the cluster, and report the GPUs.
+
+    The account of the hub, if it is another one, may read more or less.
+    """
     try:
         view = read_once(config)
     except ClusterUnreadable as problem:
@@ -189,7 +193,10 @@ def renamed(mapped: Mapping[str, str], there: Mapping[str, int]) -> Iterator[Dia
 
 
 def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> Iterator[Diagnosis]:
-    """Warn if culling is enabled without Prometheus, and the use of some MIG devices can be measured only by DCGM.
+    """Warn if culling cannot recognise idle servers on some MIG devices.
+
+    The use of a MIG device on some cards is measured only by DCGM. Its measurements are read from Prometheus, so the
+    warning is given if culling is enabled and Prometheus is not set.
 
     Args:
         settings: the service's settings.
@@ -219,7 +226,10 @@ def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
 
 
 def other_accounts() -> Iterator[Diagnosis]:
-    """Check that this account can inspect processes of other accounts: a server's process may still use its GPU."""
+    """Check that this account can inspect processes of other accounts.
+
+    It is necessary to find a process that still uses a GPU after its server has stopped.
+    """
     scan, whole = procfs.scan(), sees_all_processes()
     if os.geteuid() == 0 and whole and not scan.hidden and not scan.unread:
         yield Diagnosis("processes", "ok", "Left-overs of servers can be found and ended: this account is root.")

@@ -1,4 +1,4 @@
-"""Checks of the GPU service: its state folder, its database, its port, and the health report of a running service."""
+"""Checks of the GPU service: its state folder, its database, its port, and what a running service reports of itself."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def database(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _contents(settings: Settings, file: Path) -> Diagnosis:
-    """Check that the store's file is undamaged and that a copy of it exists."""
+    """Check that the SQLite file of the service's database is undamaged, and that a copy of it exists."""
     from hub_extensions.adapters.store.copies import copies, damage, empty_beside_older
 
     there = copies(file, settings.folder)
@@ -98,7 +98,7 @@ def _contents(settings: Settings, file: Path) -> Diagnosis:
 
 
 def port(settings: Settings) -> Iterator[Diagnosis]:
-    """Check who listens at the service's address. If it is the service, check its health report too."""
+    """Check which program listens at the service's address. If it is the service, check its health report too."""
     where, hub = f"{settings.host}:{settings.port}", _hubs_account(settings)
     accounts = accounts_at(settings.host, settings.port)
     strangers = sorted((accounts or frozenset()) - {hub, 0})
@@ -163,7 +163,7 @@ def _kept_secret(settings: Settings) -> str:
 def secret_apart(config: Config, shared: str) -> str:
     """Return the secret with which the hub signs its requests to a service that it does not start.
 
-    "" if the configuration does not contain the service's token.
+    "" if the configuration does not contain the service's token, from which the secret is derived.
 
     Args:
         config: the hub's configuration.
@@ -174,7 +174,7 @@ def secret_apart(config: Config, shared: str) -> str:
 
 
 def evidence(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report for each offer what measures the use of its GPUs, and the age of the measurements.
+    """Report for each offer which source measures the use of its GPUs, and how old the measurements are.
 
     Args:
         health: the health report of the running service. None if it does not answer, so nothing is reported.
@@ -194,7 +194,7 @@ def minute(moment: str) -> str:
 
 
 def policy_file(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report whether the service could read the present policy file of culling, and rules in it that may be mistakes.
+    """Report whether the service could read the current file with the rules of culling, and rules that may be mistakes.
 
     Args:
         health: the health report of the running service. None if it does not answer, so nothing is reported.

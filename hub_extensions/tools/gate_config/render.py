@@ -1,7 +1,7 @@
 """Renders the configuration of a proxy in front of the apps.
 
-With it, the proxy asks the gate about each request, forwards only the gate's own identity headers to the apps, and
-removes the gate's secrets.
+With this configuration, the proxy asks the gate about each request, and forwards only identity headers that the gate
+has set. It removes the gate's secrets from requests and answers.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ProxySettings:
     """The values that a proxy's configuration needs besides the apps.
 
     Attributes:
-        url: public address of the gate with the portal.
+        url: public address of the gate with the portal (the page with the links to all apps).
         gate: address at which the proxy asks the gate.
-        secret: the proxy's secret for the gate; letters, digits, - and _.
+        secret: the secret that the proxy shares with the gate; letters, digits, - and _.
         listen: address that the proxy listens on; "" for all addresses of the machine.
         certificate, key: files for hosts with https.
         body_megabytes: largest upload.
@@ -73,7 +73,12 @@ class ProxySettings:
 
 
 def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
-    """Render the configuration of a proxy for these apps.
+    """Return the configuration of a proxy for these apps.
+
+    Args:
+        proxy: kind of the proxy, a key of `TEMPLATES`.
+        apps: the apps.
+        settings: further values.
 
     Raises:
         ConfigRefused: this kind of proxy cannot be configured for an app or a setting.
@@ -109,7 +114,13 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
 
 
 def _refuse_relay(proxy: str, apps: Sequence[App]) -> None:
-    """Refuse relayed WebSockets for proxies that cannot send the gate the headers that it needs for them."""
+    """Check that this kind of proxy can have an app's WebSockets relayed by the gate, if an app asks for it.
+
+    Some proxies cannot send the gate the headers that it needs for WebSockets.
+
+    Raises:
+        ConfigRefused: the proxy cannot, and an app asks for it.
+    """
     for app in apps:
         if app.relay and proxy not in RELAYING:
             text = f"{proxy} cannot lead WebSockets through the gate: take relay out, or one of {', '.join(RELAYING)}"
@@ -130,7 +141,7 @@ def _environment() -> Environment:
 
 
 def _variable(name: str) -> str:
-    """Return the name of a header or an app as part of an nginx variable."""
+    """Return the name of a header or an app in the form in which it can be a part of an nginx variable."""
     return name.lower().replace("-", "_")
 
 

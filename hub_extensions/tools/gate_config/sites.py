@@ -23,7 +23,7 @@ class ConfigRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """An http or https host. `netloc` omits the scheme's default port."""
+    """An address without a path: scheme, host and port of an http or https server."""
 
     scheme: str
     hostname: str
@@ -47,6 +47,7 @@ class PlacedApp:
     """An app with its place at a public host.
 
     Attributes:
+        app: the app of the catalogue.
         path: path at the public host; "/" if the app has the host to itself.
         upstream: address at which the proxy reaches the app.
     """
@@ -67,9 +68,11 @@ class PlacedApp:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A public host with its apps, those with longer paths first.
+    """A public host with the apps that are reached at it. `sites_of` makes it.
 
     Attributes:
+        public: the host.
+        apps: its apps, those with longer paths first.
         portal: the portal (the page with the links to all apps) is on this host.
     """
 
@@ -84,9 +87,10 @@ class Site:
 
 
 def sites_of(apps: Sequence[App], portal: str) -> tuple[Site, ...]:
-    """Return the public hosts of these apps and of the portal.
+    """Return the public hosts of these apps and of the portal (the page with the links to all apps).
 
     Args:
+        apps: the apps.
         portal: the gate's public address, at which the portal is.
 
     Raises:
@@ -106,7 +110,12 @@ def sites_of(apps: Sequence[App], portal: str) -> tuple[Site, ...]:
 
 
 def address_of(url: str, key: str) -> HostAddress:
-    """Parse a URL that must not have a path. `key` names the setting in an error. Raises ConfigRefused."""
+    """Parse a URL that must not have a path. Raises ConfigRefused.
+
+    Args:
+        url: the URL.
+        key: name of the setting, for the error.
+    """
     parts = _split(url)
     if parts is None or parts.path != "/":
         raise ConfigRefused(f"{key}: {url!r} is not http:// or https:// with a host and no path")

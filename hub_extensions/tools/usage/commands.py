@@ -1,6 +1,6 @@
 """Runs the commands ``usage`` and ``audit`` with the options that ``tools/cli/records.py`` has parsed.
 
-It opens the store, calls the export or import, and prints messages and errors.
+It opens the service's database, calls the export or import, and prints messages and errors.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ T = TypeVar("T")
 
 
 def run_export(state_dir: Path, out: Path, kind: str | None, names: bool) -> None:
-    """Run ``usage export``.
+    """Run ``usage export``: write all usage records to a file.
 
     Args:
+        state_dir: the service's state folder, in which the address of its database is.
+        out: the file; ``-`` for the standard output.
         kind: ``csv`` or ``json``; None to choose by the name of the file.
         names: write the names of users; if False, write numbers instead.
     """
@@ -38,7 +40,13 @@ def run_export(state_dir: Path, out: Path, kind: str | None, names: bool) -> Non
 
 
 def run_samples(state_dir: Path, out: Path, since: str | None, until: str | None) -> None:
-    """Run ``usage samples``. `since` and `until` are times in ISO form; None for no bound."""
+    """Run ``usage samples``: write what was measured of each use, minute by minute.
+
+    Args:
+        state_dir: the service's state folder, in which the address of its database is.
+        out: the file; ``-`` for the standard output.
+        since, until: times in ISO form; None for no bound.
+    """
     begin, end = _moment("--since", since), _moment("--until", until)
     _done(_with_store(state_dir, True, lambda archive: samples(archive, out, begin, end)))
 
@@ -46,9 +54,11 @@ def run_samples(state_dir: Path, out: Path, since: str | None, until: str | None
 def run_audit(
     state_dir: Path, out: Path, since: str | None, until: str | None, user: str | None, kinds: tuple[str, ...]
 ) -> None:
-    """Run ``audit``.
+    """Run ``audit``: write the journal (who did what, and why).
 
     Args:
+        state_dir: the service's state folder, in which the address of its database is.
+        out: the file; ``-`` for the standard output.
         since, until: times in ISO form; None for no bound.
         user: write only entries about this user; None for all users.
         kinds: write only entries of these kinds; empty for all.
@@ -68,7 +78,10 @@ def run_import(
     processors: int | None,
     zone: str | None,
 ) -> None:
-    """Run ``usage import`` with the options as they were typed (see `How`); None for an option that was not given."""
+    """Run ``usage import``: store the sessions in a file as usage records.
+
+    The options are as they were typed; `How` explains them. None stands for an option that was not given.
+    """
     how = How(
         str(file),
         label or label_of(file),

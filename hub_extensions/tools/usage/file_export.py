@@ -44,9 +44,11 @@ def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
     """Write all usage records; return a message for the administrator.
 
     Args:
+        archive: the service's database.
         out: the file; ``-`` for the standard output.
         kind: ``csv`` or ``json``.
-        names: if False, replace users and choices by numbers, and leave out servers and groups.
+        names: if False, replace users and choices (the image or profile that a user chose) by numbers, and leave out
+            servers and groups.
 
     Raises:
         FileExistsError: records would overwrite a description, or a description would overwrite another file.
@@ -67,16 +69,22 @@ def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
 
 
 def audit(archive: Archive, out: Path, which: JournalFilter) -> str:
-    """Write the journal as CSV; return a message for the administrator."""
+    """Write entries of the journal as CSV; return a message for the administrator.
+
+    Args:
+        out: the file; ``-`` for the standard output.
+        which: selects the entries.
+    """
     with _new_file(out) as stream:
         count = _write_csv(stream, JOURNAL_NAMES, archive.journal(which))
     return f"{count} entries were written to {out}."
 
 
 def samples(archive: Archive, out: Path, since: datetime | None, until: datetime | None) -> str:
-    """Write what was measured of each usage record, minute by minute, as CSV; return a message for the administrator.
+    """Write what was measured of each GPU use, minute by minute, as CSV; return a message for the administrator.
 
     Args:
+        out: the file; ``-`` for the standard output.
         since, until: write only minutes in this time; None for no bound.
     """
     with _new_file(out) as stream:
@@ -85,7 +93,7 @@ def samples(archive: Archive, out: Path, since: datetime | None, until: datetime
 
 
 def _seen_by(pools: PoolSizes, pieces: Rows) -> Rows:
-    """Yield the rows unchanged, and let `pools` count in them how many devices each pool has."""
+    """Yield the rows unchanged, and let `pools` count how many devices each pool (devices of one kind) has in them."""
     use = itemgetter(*map(NAMES.index, OF_A_USE))
     for rows in pieces:
         pools.add(map(use, rows))
@@ -93,9 +101,10 @@ def _seen_by(pools: PoolSizes, pieces: Rows) -> Rows:
 
 
 def _numbered(pieces: Rows) -> Rows:
-    """Yield the rows without names: users and the texts that users typed are replaced by numbers.
+    """Yield the rows with numbers instead of users and of the choices that users typed, and without servers and groups.
 
-    Keys are replaced and tickets removed too, because the journal has them together with names.
+    The journal has the keys and tickets of records together with names. So keys are replaced and tickets are left out,
+    too.
     """
     users, choices, keys = _Numbers("u{:04d}"), _Numbers("c{:04d}"), map("r{:07d}".format, itertools.count())
     choices[""] = ""
@@ -111,7 +120,7 @@ def _numbered(pieces: Rows) -> Rows:
 
 
 class _Numbers(dict[str, str]):
-    """Text -> a number that replaces it, given in the order in which the texts are first looked up."""
+    """A dict from a text to the number that replaces it. A text gets its number when it is first looked up."""
 
     def __init__(self, pattern: str) -> None:
         super().__init__()
@@ -132,7 +141,12 @@ def _write_csv(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
 
 
 def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
-    """Write the rows as a JSON array with one object per line; return their number."""
+    """Write the rows as a JSON array with one object per line. Return the number of rows.
+
+    Args:
+        names: names of the columns.
+        pieces: the rows, in several sequences.
+    """
     groups_of, count, between = lru_cache(AT_ONCE)(json.loads), 0, "\n"
     stream.write("[")
     for rows in pieces:
@@ -147,10 +161,14 @@ def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
 
 
 def _spare_others(out: Path, *, described: bool) -> None:
-    """Raise FileExistsError if this export would overwrite a file that is not an earlier export.
+    """Refuse an export that would overwrite a file which is not an earlier export.
 
     Args:
-        described: a description (`_describe`) will be written beside the export.
+        out: the file of the export.
+        described: a description (`_describe`) will be written beside it.
+
+    Raises:
+        FileExistsError: the export would overwrite such a file.
     """
     beside, instead = _beside(out), "choose another name with --output, or move it away"
     if str(out) != "-" and _is_description(out):
@@ -164,7 +182,10 @@ def _beside(out: Path) -> Path:
 
 
 def _is_description(file: Path) -> bool:
-    """Return whether a JSON file is a description by `_describe`. It is an object; exported records are an array."""
+    """Return whether a file is a description that `_describe` wrote.
+
+    It is recognised as a JSON object with certain keys; exported records are an array.
+    """
     if not file.is_file() or file.stat().st_size > _LONGEST_DESCRIPTION:
         return False
     try:
@@ -178,6 +199,8 @@ def _describe(out: Path, count: int, sizes: Mapping[str, int]) -> None:
     """Write the description beside a CSV export: a JSON file with the pools, which a replay of the export needs.
 
     Args:
+        out: the file of the export.
+        count: number of exported records.
         sizes: pool -> number of devices.
     """
     beside = _beside(out)

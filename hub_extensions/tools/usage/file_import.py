@@ -58,7 +58,10 @@ def import_file(archive: Archive, file: Path, how: How, kind: str) -> tuple[str,
 
 
 def _described(file: Path, how: How) -> How:
-    """Return the options, completed with the description (``.json``) beside a CSV file, if there is one."""
+    """Return the options, completed with the slices per GPU from the description (a ``.json`` file) beside a CSV file.
+
+    Without a description they are returned unchanged.
+    """
     beside = file.with_name(f"{file.name.removesuffix('.gz').removesuffix('.csv')}.json")
     if beside == file or not beside.is_file():
         return how

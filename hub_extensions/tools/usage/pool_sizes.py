@@ -1,4 +1,4 @@
-"""Finds the number of devices in each pool (devices of one kind that one line serves) of an export.
+"""Finds the number of devices in each pool of an export. A pool is the devices of one kind that one line serves.
 
 It is the number that the service saw last. For a pool that the service never saw, as after an import, it is the largest
 number of devices that were in use at the same time. Only uses that have not ended are kept in memory, because a history
@@ -42,13 +42,13 @@ class PoolSizes:
             held.count(began)
 
     def sizes(self) -> dict[str, int]:
-        """Return pool -> number of devices, for every pool that occurred in the usage records."""
+        """Return pool -> number of devices, for every pool in the usage records that were added."""
         return {pool: self._known.get(pool) or held.devices() for pool, held in sorted(self._pools.items())}
 
 
 @dataclass(slots=True)
 class _Held:
-    """The part of a pool that is in use, in thousandths of a device.
+    """How much of one pool is in use, in thousandths of a device, while its usage records are counted.
 
     Attributes:
         now: in use at the last counted time.
@@ -61,7 +61,10 @@ class _Held:
     changes: list[tuple[str, int]] = field(default_factory=list)
 
     def count(self, until: str | None = None) -> None:
-        """Count the changes before a time; None for all. At the same time, ends are counted before beginnings."""
+        """Count the changes before the time `until`; None counts all.
+
+        Of equal times, ends are counted before beginnings.
+        """
         self.changes.sort()
         end = len(self.changes) if until is None else bisect_left(self.changes, (until,))
         held = list(accumulate((change for _, change in self.changes[:end]), initial=self.now))

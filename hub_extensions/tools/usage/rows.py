@@ -33,7 +33,11 @@ class BadFile(Exception):
 
 
 class BadLine(BadFile):
-    """A line cannot be read to its end. `begin` is the readable part, by which `located` finds the column."""
+    """A line of which only the beginning can be read.
+
+    Attributes:
+        begin: the readable part, by which `located` finds the column.
+    """
 
     def __init__(self, file: str, line: int, begin: str, text: str) -> None:
         super().__init__(file, line, "", text)
@@ -47,7 +51,7 @@ class BadLine(BadFile):
 
 
 def located(lines: Iterable[tuple[int, str]], column_of: Callable[[str], str]) -> Iterator[tuple[int, str]]:
-    """Yield these lines. If one cannot be read, raise an error that names the column.
+    """Yield these lines (number and text). If a line cannot be read, raise a `BadFile` that names the column.
 
     Args:
         column_of: returns the name of the column at which the readable part of a line ends.
@@ -68,7 +72,7 @@ def column_at(names: Sequence[str], place: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """Options for reading a file.
+    """Options for reading a file, from the command line.
 
     Attributes:
         file: name of the file, for errors.
@@ -91,11 +95,12 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSession:
-    """One imported row.
+    """A session (one job or server) that was read from a row of a file.
 
     Attributes:
         line: number of its line in the file.
-        own_key: its key, if the file is an export of this service, by which known records are recognised; else "".
+        record: the usage record to store.
+        own_key: its key if the file is an export of this service, by which known records are recognised; otherwise "".
     """
 
     line: int
@@ -124,7 +129,7 @@ class Notes:
         self.left_out[why] = self.left_out.get(why, 0) + 1
 
     def seen(self, record: UsageRecord) -> None:
-        """Count a row that is imported if it is unusual: longer than its limit, or not in order of time."""
+        """Count an imported row if it is unusual: longer than its time limit, or earlier than a row above it."""
         if record.lifetime_seconds is not None and (record.held_seconds or 0) > record.lifetime_seconds:
             self.over_limit += 1
         if self.last is not None and record.began < self.last:
@@ -149,7 +154,13 @@ class ImportRow:
         return self.name(column, self.values.get(column, ""))
 
     def name(self, column: str, value: str, *, longest: int = LONGEST_NAME) -> str:
-        """Check and return a name, which may be one of several in a column. `longest` is in characters."""
+        """Check that a text can be a name, and return it. An invalid name raises `BadFile`.
+
+        Args:
+            column: the column, for the error. It may have several names, of which this is one.
+            value: the text.
+            longest: largest number of characters.
+        """
         if len(value) > longest:
             raise self.bad(column, f"a name of {len(value):,} characters; {longest} are the most.")
         if not value.isprintable():
@@ -157,7 +168,11 @@ class ImportRow:
         return value
 
     def number(self, column: str, *, least: float = 0.0, most: float = LATEST) -> float | None:
-        """Parse the number in a column; None if the field is empty."""
+        """Parse the number in a column; None if the field is empty.
+
+        Args:
+            least, most: smallest and largest accepted number; others raise `BadFile`.
+        """
         value = self.values.get(column, "").strip()
         if not value:
             return None
@@ -194,9 +209,11 @@ class ImportRow:
         """Parse a time and convert it to UTC; None if the field is empty.
 
         Args:
-            value: the text to parse; None for that in the column.
-            after: an earlier time of the session. It decides which time is meant if a local hour occurs twice, at the
-                end of summer time. None for the first one.
+            column: the column.
+            value: the text to parse; None for the text in the column.
+            after: an earlier time of the session; None if there is none. If a local hour occurs twice at the end of
+                summer time, the first of both times that is not before `after` is meant; without `after`, the first
+                one.
         """
         text = self.values.get(column, "") if value is None else value
         if not text:
@@ -228,7 +245,7 @@ class ImportRow:
         return (at if self.how.zone is None else at.astimezone(self.how.zone)).isoformat()
 
     def pool(self, column: str) -> OfferId:
-        """Return the offer in whose line a session waited: that of the options, otherwise that in this column."""
+        """Return the offer in whose line a session waited: the one in the options, otherwise the one in this column."""
         if self.how.pool is not None:
             return self.how.pool
         value = self.text(column)
@@ -240,7 +257,13 @@ class ImportRow:
             raise self.bad(column, f"{problem}") from None
 
     def share(self, column: str, slices: float, of: int) -> int:
-        """Convert a number of slices, of `of` that a GPU has, to thousandths of a GPU."""
+        """Convert a number of slices to thousandths of a GPU.
+
+        Args:
+            column: the column, for errors.
+            slices: the number of slices.
+            of: how many slices a GPU has.
+        """
         if slices <= 0:
             raise self.bad(column, f"{slices:g} slices of a GPU: more than 0 are needed.")
         if slices > of:
@@ -249,7 +272,10 @@ class ImportRow:
 
 
 def gpus(row: ImportRow, column: str, pool: OfferId) -> int:
-    """Return the number of a session's devices from a column. It may be 0 only if the session was CPU only."""
+    """Return the number of a session's devices from a column.
+
+    It may be 0 only if `pool` is the CPU-only offer.
+    """
     count = row.count(column)
     if count == 0 and pool != CPU:
         raise row.bad(column, f"the pool {pool} without GPUs: at least 1 is needed.")

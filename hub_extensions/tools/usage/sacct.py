@@ -78,13 +78,18 @@ the end of its time range there."""
 
 
 def is_sacct(first: str) -> bool:
-    """Return whether the first line of a file is from sacct, with any options."""
+    """Return whether a file was written by sacct, with whichever options, judged by its first line."""
     words = {word.lower() for word in re.split(r"[|;,\t^~#!\s]+", first)}
     return "|" in first or bool({"jobid", "jobidraw"} & words)
 
 
 def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[ImportedSession]:
     """Yield the finished jobs that had a GPU.
+
+    Args:
+        lines: number and text of each line.
+        how: the options for reading the file.
+        notes: counts the unusual rows and those that are left out.
 
     Raises:
         BadFile: a column is missing, or a value is impossible.
@@ -131,7 +136,13 @@ def _header(line: str, how: How, number: int) -> tuple[str, list[str]]:
 
 
 def _what_it_is(line: str, sign: str, names: Sequence[str]) -> str:
-    """Return why the first line of a file is not a header with all needed columns, and what to do."""
+    """Return why the first line of a file is not a header with all needed columns, and what to do.
+
+    Args:
+        line: the first line.
+        sign: the separator of its fields.
+        names: its fields.
+    """
     if line.lstrip()[:1] in ("{", "["):
         return f"this is what sacct --json writes. Write it with -P instead: {COMMAND}."
     if "jobid" in line.lower() and sign not in line and "," in line:
@@ -197,7 +208,10 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
 
 
 def _end(state: str) -> str:
-    """Return how a job ended (a value of `UseEnd`). sacct cuts off states in narrow columns, such as ``OUT_OF_ME+``."""
+    """Return how a job ended (a value of `UseEnd`), by its state in Slurm.
+
+    In narrow columns sacct cuts off a state, such as ``OUT_OF_ME+``; it is recognised by its beginning.
+    """
     begin = state[:-1] if state.endswith("+") else None
     for names, end in _ENDS.items():
         if state in names or (begin and any(name.startswith(begin) for name in names)):
@@ -223,7 +237,7 @@ def _elapsed(row: ImportRow) -> timedelta:
 def _gpus(tres: str) -> tuple[int, str, MigProfile | None]:
     """Return count, kind and MIG profile of a job's GPUs.
 
-    If a job has GPUs of several kinds, or their kind is missing, kind is "" and profile is None.
+    If a job has GPUs of several kinds, or their kind is missing, the kind is "" and the profile is None.
 
     Args:
         tres: TRES (``billing=8,gres/gpu:a100=2,gres/gpu=2``) or GRES (``gpu:a100:2``). The entry of TRES without a kind

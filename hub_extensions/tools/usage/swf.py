@@ -39,6 +39,11 @@ _ENDS = {0: UseEnd.FAILED, 1: UseEnd.USER, 5: UseEnd.USER}
 def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[ImportedSession]:
     """Yield the jobs that ran.
 
+    Args:
+        lines: number and text of each line.
+        how: the options for reading the file.
+        notes: counts the unusual rows and those that are left out.
+
     Raises:
         BadFile: a line does not have 18 numbers, or one of them is impossible.
     """

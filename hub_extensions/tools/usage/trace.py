@@ -49,6 +49,11 @@ _ENDS = {end.value for end in UseEnd}
 def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[ImportedSession]:
     """Yield the sessions of a trace.
 
+    Args:
+        lines: number and text of each line.
+        how: the options for reading the file.
+        notes: counts the unusual rows.
+
     Raises:
         BadFile: a column is missing or unknown, or a value is impossible.
     """
@@ -75,9 +80,12 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
 def sizes(text: str, how: How, beside: str) -> How:
     """Return the options, completed with the slices per GPU from the description beside a trace.
 
+    A number that the options already have is kept.
+
     Args:
         text: the description, in JSON.
-        beside: its path, for errors.
+        how: the options.
+        beside: path of the description, for errors.
 
     Raises:
         BadFile: the description is malformed.
@@ -96,7 +104,12 @@ def sizes(text: str, how: How, beside: str) -> How:
 
 
 def _last_column(names: Sequence[str], begin: str) -> str:
-    """Return the name of the column at which an unreadable line breaks off. `begin` is its readable part."""
+    """Return the name of the column at which an unreadable line breaks off.
+
+    Args:
+        names: names of the columns.
+        begin: the readable part of the line.
+    """
     return column_at(names, len(next(csv.reader([begin]), [""])) - 1)
 
 
@@ -172,7 +185,7 @@ def _named(row: ImportRow) -> dict[str, Any]:
 def _pool(row: ImportRow) -> OfferId:
     """Return the offer in whose line a session waited.
 
-    A server without a GPU keeps CPU only, even if the administrator names an offer for the whole file.
+    The options may name an offer for all sessions of the file. It is not used for a session without a GPU.
     """
     return CPU if row.values.get("pool") == CPU else row.pool("pool")
 
@@ -232,7 +245,7 @@ def counted_repeats() -> Iterator[Repeats]:
 
 
 def _content_key(line: str, repeats: Repeats) -> str:
-    """Return a key for a row without one: a hash of its content, and a number that distinguishes equal rows."""
+    """Return a key for a row that has none: a hash of its content, and a number that distinguishes equal rows."""
     digest = hashlib.sha256(line.encode()).digest()[:12]
     return f"{digest.hex()}-{repeats.number(digest)}"
 
