@@ -289,7 +289,7 @@ def _with_secrets(section: SectionT) -> SectionT:
 
 
 def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
-    """Return the two secrets ``hub_secret`` and ``api_token`` for the settings of the service.
+    """Return the two secrets ``hub_secret`` and ``api_token`` for the settings of the GPU service.
 
     If the hub starts the service, they are kept in the state folder. Otherwise ``api_token`` is the token in the
     administrator's entry for the service, and ``hub_secret`` is derived from it. In a dry run they may be "".

@@ -91,9 +91,9 @@ class AcceptedStarts:
     def accept(self, spawner: Any, options: UserOptions) -> AcceptedStart:
         """Record a start that the hub has accepted, and return the record.
 
-        The hub commits the record when `Spawner.start` returns, before it answers the user's request. If the service
-        has not answered an earlier start of the same server yet, the new record takes over the time `at` of the earlier
-        one, so the user does not lose the place in line.
+        The hub commits the record when `Spawner.start` returns, before it answers the user's request. If the GPU
+        service has not answered an earlier start of the same server yet, the new record takes over the time `at` of the
+        earlier one, so the user does not lose the place in line.
         """
         key = (spawner.user.name, spawner.name)
         asked = self._asked.pop(key, None)
@@ -109,18 +109,18 @@ class AcceptedStarts:
 
     @property
     def owed(self) -> bool:
-        """Whether the service still owes an answer to any recorded start."""
+        """Whether the GPU service still owes an answer to any recorded start."""
         return bool(self._records)
 
     def record_of(self, user: str, server: str) -> AcceptedStart | None:
-        """Return the record of this server's start. None if the service has answered it or nothing was started."""
+        """Return the record of this server's start. None if the GPU service has answered it or nothing was started."""
         return self._records.get((user, server))
 
     def keep_findable(self, spawner: Any) -> None:
-        """Give a stopped spawner with a record a server row in the database.
+        """Add a server row to the database for a stopped spawner whose start is recorded.
 
         The stop may be the hub's own shutdown. A starting hub loads only spawners that have a server row, so without
-        one the start would not be found again.
+        one it would not find the start again.
         """
         key = (spawner.user.name, spawner.name)
         if key in self._records and spawner.orm_spawner.server is None:
@@ -129,7 +129,7 @@ class AcceptedStarts:
             self._db.commit()
 
     def settle(self, user: str, server: str, record: AcceptedStart) -> None:
-        """Remove a record, because the service has answered the start or the user has left the line.
+        """Remove a record, because the GPU service has answered the start or the user has left the line.
 
         If a newer start of the same server has replaced this record, nothing is removed.
         """
@@ -157,7 +157,7 @@ class AcceptedStarts:
         return rows.filter(orm.User.name == user, orm.Spawner.name == server).first()
 
     def _resume(self) -> None:
-        """Send the starts that the previous hub process left unanswered to the service, oldest first.
+        """Send the starts that the previous hub process left unanswered to the GPU service, oldest first.
 
         This happens before this hub accepts a start, so the earlier starts keep their places in line.
         """
@@ -184,7 +184,7 @@ class AcceptedStarts:
         asked.add_done_callback(lambda _: self._answered(user, server, record))
 
     def _answered(self, user: str, server: str, record: AcceptedStart) -> None:
-        """Remove the record of a resumed start, because the service has answered it.
+        """Remove the record of a resumed start, because the GPU service has answered it.
 
         The service has created a ticket (place in line) for the start, or has refused it and keeps a notice for the
         user.
@@ -219,7 +219,7 @@ class StartRecovery(UserOptionsMixin):
 
     @property
     def ready(self) -> bool:
-        """Whether the server is ready: False as long as the service has not answered its start.
+        """Whether the server is ready: False as long as the GPU service has not answered its start.
 
         Until then, the server's row in the database only serves to find the start again after a restart of the hub.
         """
@@ -227,7 +227,7 @@ class StartRecovery(UserOptionsMixin):
 
     @property
     def _gpu_record(self) -> AcceptedStart | None:
-        """The record of this spawner's start; None if the service has answered it or nothing is starting.
+        """The record of this spawner's start; None if the GPU service has answered it or nothing is starting.
 
         Must be fast, because the hub reads `ready` of every spawner when it lists servers.
         """
@@ -260,7 +260,7 @@ class StartRecovery(UserOptionsMixin):
         return journal.accept(self, options) if journal is not None else None
 
     def _gpu_settle_accepted(self, record: AcceptedStart | None) -> None:
-        """Remove the record, because the service knows the start, it has ended, or its user has left the line.
+        """Remove the record, because the GPU service knows the start, it has ended, or its user has left the line.
 
         Args:
             record: the record; None if the hub keeps none, and nothing is done.

@@ -68,8 +68,9 @@ T = TypeVar("T")
 class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]  # jupyterhub is untyped
     """Adds GPU offers, the line and the lease to any spawner of JupyterHub 5.3 to 6, here called the real spawner.
 
-    `start` asks the GPU service for admission and waits in line. Then it lets the real spawner launch the server, and
-    reports to the service how the start and the server ended.
+    An offer is a choice on the spawn form: CPU only, a MIG profile, a GPU fraction or a whole GPU. A lease is the right
+    of one server to a share of a device. `start` asks the GPU service for admission and waits in line. Then it lets the
+    real spawner launch the server, and reports to the service how the start and the server ended.
     """
 
     gpu_service_url = Unicode(
@@ -182,7 +183,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return future
 
     def _gpu_refuse_return(self) -> None:
-        """Refuse a restart by the service if the user has signed out since the service took the server's GPU back.
+        """Refuse a restart by the GPU service if the user has signed out since the service took the server's GPU back.
 
         Such a restart is marked with the header `RETURNS_HEADER`. Only the hub knows who is signed in: a sign-out
         between the stop and the restart finds no server, so the service does not hear of it.
@@ -234,14 +235,14 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return address
 
     async def _gpu_await_claim(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
-        """Wait until the service has confirmed that the new server holds its lease, at most `CLAIM_SECONDS`.
+        """Wait until the GPU service has confirmed that the new server holds its lease, at most `CLAIM_SECONDS`.
 
         Args:
             answer: the service's answer to the report that the server has started; its result is None if it was
                 accepted.
 
         Raises:
-            web.HTTPError: a refusal, which stops the server, because its lease is gone.
+            web.HTTPError: the lease is gone. The hub then stops the server.
         """
         await asyncio.wait({answer}, timeout=CLAIM_SECONDS)
         if not answer.done():
@@ -256,10 +257,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise spawn_errors.refusal((spawn_errors.LEASE_GONE,), reason="lease-gone", log_message=log, status=409)
 
     def _gpu_claimed_late(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
-        """Stop the server if the service answers only after `CLAIM_SECONDS`, and the answer is that the lease is gone.
+        """Stop the server if its lease is gone according to an answer that comes after `CLAIM_SECONDS`.
 
         Args:
-            answer: the service's answer to the report that the server has started; its result is None if it was
+            answer: the GPU service's answer to the report that the server has started; its result is None if it was
                 accepted.
         """
         if answer.cancelled() or not spawn_errors.is_lease_gone(answer.result()):
@@ -309,13 +310,13 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return tuple(sorted(group.name for group in groups)) if isinstance(groups, Iterable) else ()
 
     async def _gpu_admission(self, start: Start) -> LeaseGrant | None:
-        """Wait in line until the service admits this start.
+        """Wait in line until the GPU service admits this start.
 
         Returns:
             The lease. None if a CPU-only server starts without the service, which does not answer or is not set up.
 
         Raises:
-            web.HTTPError: a refusal.
+            web.HTTPError: the user cannot have this server now.
         """
         if not self.gpu_service_url:
             self.log.warning("%s: no GPU, this hub has no GPU service: configure(c) was not called", self._log_name)
@@ -357,7 +358,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
 
         Args:
             ask: the request of the start, which is repeated if an update may have been missed.
-            updates: the updates about this server from the service's stream of changes.
+            updates: the updates about this server from the GPU service's stream of changes.
 
         Returns:
             The status. `ServiceAway` as for `_gpu_ask`.
@@ -376,7 +377,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 return await self._gpu_ask(start, ask)  # after a short break the list shows that the ticket still waits
 
     async def _gpu_ask(self, start: Start, ask: Ask) -> TicketStatus | ServiceAway:
-        """Ask the service for admission until it answers.
+        """Ask the GPU service for admission until it answers.
 
         A start that already has a ticket (place in line) sends its id along.
 
@@ -385,7 +386,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             needs no service.
 
         Raises:
-            web.HTTPError: a refusal, also if the service has not answered for `gpu_service_timeout_seconds`.
+            web.HTTPError: the service refused the start, or has not answered for `gpu_service_timeout_seconds`.
         """
         asked = self._gpu_service.ask(
             replace(ask, ticket=start.ticket or ""),
@@ -412,7 +413,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise spawn_errors.refused_by_service(error, self._log_name) from error
 
     def _gpu_answered(self, start: Start, asked: asyncio.Future[TicketStatus]) -> None:
-        """Keep the ticket (place in line) from the service's answer, and remove the hub's own record of the start.
+        """Keep the ticket (place in line) from the GPU service's answer, and remove the hub's own record of the start.
 
         This is done for a cancelled start too, so that its end can be reported for the right ticket.
         """
@@ -433,7 +434,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     # ---------------------------------------------------------------- how it ended
 
     def _gpu_settled(self, start: Start, hub_runs_it: bool, done: asyncio.Future[Any]) -> None:
-        """Report to the service how the whole spawn ended: ready, cancelled or failed.
+        """Report to the GPU service how the whole spawn ended: ready, cancelled or failed.
 
         Args:
             hub_runs_it: True if `done` is the hub's spawn future. False without a hub: `done` is then the future of
@@ -475,7 +476,8 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     def _gpu_hub_ends(self) -> bool:
         """Whether this hub is shutting down.
 
-        The hub's clean-up cancels the stream of updates from the service, and runs as a task that has a known name.
+        That is recognised in two ways: the hub's clean-up cancels the stream of updates from the GPU service, and it
+        runs as a task with a known name.
         """
         running = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
         return self._gpu_service.going_down or any(name.endswith("shutdown_cancel_tasks") for name in running)
@@ -492,7 +494,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             start.reported = self._gpu_in_background(self._gpu_send(lambda: self._gpu_service.ended(ticket, message)))
 
     async def _gpu_send(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
-        """Send a report to the service, and repeat it after the pauses in `RETRY_SECONDS` until the service answers.
+        """Send a report to the GPU service. Repeat it after the pauses in `RETRY_SECONDS` until the service answers.
 
         Args:
             send: sends the report once.
@@ -520,7 +522,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return task
 
     async def run_post_stop_hook(self) -> None:
-        """Report the end of the server to the service, whether it was stopped or ended by itself.
+        """Report the end of the server to the GPU service, whether it was stopped or ended by itself.
 
         The stop does not wait for the report and cannot fail because of it. Only if the hub is shutting down, the stop
         waits for at most `LAST_REPORT_SECONDS`.
@@ -551,7 +553,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             return None
 
     def _gpu_ending(self) -> tuple[tuple[Reason, ...], str]:
-        """Return why a server ended by itself: reasons for the user, and the label of the metric for the service.
+        """Return why a server ended by itself: reasons for the user, and the label of the metric for the GPU service.
 
         Both are empty if the server was stopped or the reason is not known.
         """
@@ -595,7 +597,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         }
 
     async def stop(self, now: bool = False) -> None:
-        """Stop as the real spawner does. `run_post_stop_hook` reports the stop to the service."""
+        """Stop as the real spawner does. `run_post_stop_hook` reports the stop to the GPU service."""
         self._gpu_stop_asked = True  # the hub calls this only while the server runs
         await maybe_future(super().stop(now=now))
 

@@ -60,7 +60,11 @@ class ServersPod(V1Pod):
 
 
 class GpuKubeSpawner(PodSpawner):
-    """KubeSpawner with GPU offers: it creates a server's pod only under a lease, and with the GPU of that lease."""
+    """KubeSpawner with GPU offers (the choices of GPU on the spawn form).
+
+    It creates a server's pod only under a lease (the right of one server to a share of a device), and with the GPU of
+    that lease.
+    """
 
     gpu_shm_size = Unicode(
         "1Gi",

@@ -31,7 +31,7 @@ POLL_SECONDS = 1.0  # time between polls of the process while the hub waits for 
 
 
 class _KnownProcess(GpuSpawnerMixin):
-    """The common part of both spawners: a server is a local process, identified by pid and start time."""
+    """Base class of the two spawners for one machine: a server is a local process, identified by pid and start time."""
 
     gpu_pid_started = Integer(0, help="When the server's process began, in clock ticks since boot; 0: not known.")
     gpu_log_folder = Unicode(
@@ -45,7 +45,7 @@ class _KnownProcess(GpuSpawnerMixin):
     def get_env(self) -> dict[str, Any]:
         """Add an environment variable that names this hub.
 
-        By this variable the service finds processes of servers that the hub started but did not record.
+        By this variable the GPU service finds processes of servers that the hub started but did not record.
         """
         env = super().get_env()
         if self.gpu_hub_secret:
@@ -116,7 +116,7 @@ class _KnownProcess(GpuSpawnerMixin):
     def _gpu_log_of_its_own(self) -> Iterator[None]:
         """While this context is active, redirect the output of a process that is started to the server's own log file.
 
-        The hub opens the file, so the user cannot read it.
+        The hub opens the file, so the user cannot read it. If ``gpu_log_folder`` is empty, nothing is redirected.
         """
         out = self._gpu_open_log() if self.gpu_log_folder else None
         if out is None:

@@ -54,14 +54,19 @@ class HubMessage(str):
     """The English text of an error. The hub passes it unchanged to the page, which translates it by its reasons.
 
     Attributes:
-        reasons: the translatable sentences from which the beginning of the text was made; empty for plain text.
+        reasons: the sentences with which the text begins, in a form that can be translated; empty for plain text.
     """
 
     reasons: tuple[Reason, ...] = ()
 
     @classmethod
     def of(cls, text: str, reasons: Sequence[Reason]) -> HubMessage:
-        """Make a message from a text and the reasons from which the text, or its beginning, was made."""
+        """Make a message.
+
+        Args:
+            text: the English text.
+            reasons: the sentences with which the text begins, in a form that can be translated; empty for plain text.
+        """
         made = cls(text)
         made.reasons = tuple(reasons)
         return made
@@ -110,7 +115,7 @@ def refusal(
 
 
 def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
-    """Return the refusal for a start whose ticket (place in the line) the service refused or ended.
+    """Return the refusal for a start whose ticket (place in the line) the GPU service refused or ended.
 
     Args:
         state: the service's answer, with the reason.
@@ -129,7 +134,7 @@ def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
 
 
 def refused_by_service(refused: ServiceRefused, log_name: str) -> web.HTTPError:
-    """Return the refusal for a start whose request the service answered with an error.
+    """Return the refusal for a start whose request the GPU service answered with an error.
 
     Args:
         refused: the service's answer.
@@ -143,7 +148,7 @@ def refused_by_service(refused: ServiceRefused, log_name: str) -> web.HTTPError:
 
 
 def service_away(since: datetime, *, kept: bool) -> web.HTTPError:
-    """Return the refusal for a GPU start because the service has not answered for too long.
+    """Return the refusal for a GPU start because the GPU service has not answered for too long.
 
     Args:
         since: when the service stopped answering.
@@ -191,7 +196,7 @@ def install_short_logs(hub_log: logging.Logger) -> None:
 
 
 def is_lease_gone(refused: ServiceRefused | None) -> bool:
-    """Whether the service refused the report that a server has started, because its lease is gone.
+    """Whether the GPU service refused the report that a server has started, because its lease is gone.
 
     The start's ticket has ended, or the service has begun another attempt (a new try to start the server) with it.
 
@@ -202,7 +207,7 @@ def is_lease_gone(refused: ServiceRefused | None) -> bool:
 
 
 def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: float) -> Ended:
-    """Return the report of a failed start for the service, and set the same text on `error` for the hub's page.
+    """Return the report of a failed start for the GPU service, and set the same text on `error` for the hub's page.
 
     Args:
         error: the exception of the spawn; None if the spawn ended without one although the server is not ready.

@@ -25,7 +25,7 @@ NOT_OPTIONS = ("next", "display_name")
 
 
 class UserOptionsMixin(LoggingConfigurable):
-    """The part of a spawner that reads user options. It refuses an unknown or wrong option and names its field."""
+    """Mixin of our spawners that reads user options. It refuses an unknown or wrong option and names its field."""
 
     handler: Any
     """The hub's request handler, while the hub renders the form."""
@@ -132,10 +132,10 @@ class UserOptionsMixin(LoggingConfigurable):
         return tuple(self.gpu_extra_user_options)
 
     async def _gpu_check_others(self, options: UserOptions) -> None:
-        """Check the options of the real spawner, such as a profile, before the start joins the line.
+        """Check the options of the spawner behind this mixin, such as a profile, before the start joins the line.
 
         Raises:
-            web.HTTPError: a refusal.
+            web.HTTPError: an option is wrong.
         """
 
     async def gpu_profiles_form(self) -> str:

@@ -97,7 +97,7 @@ def read_sections(c: Any) -> Sections:
 
 
 def check_together(sections: Sections) -> None:
-    """Check settings that have to fit each other, which no check of a single setting can find.
+    """Check settings that have to fit each other, such as the time of a warning and the idle limit.
 
     Raises:
         ValueError: the text names the setting and what would be right.

@@ -23,7 +23,7 @@ def cluster_config(c: Any, config: ClusterConfig, servers_url: str) -> ClusterCo
     Args:
         c: the hub's configuration.
         config: the settings of ``c.GpuCluster``.
-        servers_url: the address at which pods reach the service, unless the administrator has set one.
+        servers_url: the address at which pods reach the GPU service, unless the administrator has set one.
     """
     check_cluster(config)
     tolerations = _of_pods(c, "tolerations", [])
@@ -49,9 +49,13 @@ def _toleration(each: Mapping[str, Any]) -> str:
 
 
 def _terms(wanted: Any) -> tuple[Term, ...] | None:
-    """Return the required node affinity. None if it is not set, or is so wrong that KubeSpawner could not send it.
+    """Return the node affinity that pods require.
 
-    A NodeSelectorTerm can be written as JSON, with Python's names, or as an object of the Kubernetes client.
+    None if it is not set, or is so wrong that KubeSpawner could not send it.
+
+    Args:
+        wanted: KubeSpawner's setting ``node_affinity_required``, a list or dict of NodeSelectorTerms. Each can be
+            written as JSON, with Python's names, or as an object of the Kubernetes client.
     """
 
     def plain(value: Any) -> Any:

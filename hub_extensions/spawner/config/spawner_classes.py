@@ -92,9 +92,9 @@ def how_to_derive(chosen: Any) -> str:
 
 
 def other_forms(c: Any) -> Iterator[tuple[str, str]]:
-    """Yield section and name of each configured setting that replaces our spawn form or its reader (`FORM_SETTINGS`).
+    """Yield section and name of each configured setting that replaces our spawn form, or the function that reads it.
 
-    Sections that the chosen spawner does not read are left out.
+    These settings are `FORM_SETTINGS`. Sections that the chosen spawner does not read are left out.
     """
     chosen, _ = _chosen(c)
     read = {base.__name__ for base in chosen.__mro__} if isinstance(chosen, type) else None
@@ -148,7 +148,8 @@ def _chosen(c: Any) -> tuple[Any, bool]:
     """Return the spawner class that the configuration chooses, and whether its traits can be known.
 
     Returns:
-        The class, or None if it cannot be imported; False if the configuration names a class of another package.
+        The class and True. If the configuration names a class of another package, None and False. The class is also
+        None if it cannot be imported.
     """
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:

@@ -22,7 +22,12 @@ PROGRAMS = ("api/", "hub/", "health", "metrics")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AwayAnswer:
-    """Content of the template: a page in these `languages` for a person, or the `problem` for a program (or None)."""
+    """What the template of the error page shows if the GPU service cannot be reached.
+
+    Attributes:
+        languages: for a person, the languages in which the page is shown; empty for a program.
+        problem: for a program, the answer in JSON; None for a person.
+    """
 
     languages: tuple[Catalogue, ...] = ()
     problem: Mapping[str, Any] | None = None
@@ -34,11 +39,11 @@ def away_page(path: str) -> Callable[[object], Callable[[Any], AwayAnswer | None
     JupyterHub calls the value for each page with the current user, and the template calls the result.
 
     Args:
-        path: path of the service below the hub's base URL.
+        path: path of the GPU service below the hub's base URL.
     """
 
     def of_page(static_url: Any) -> AwayAnswer | None:
-        """Return the answer and set its content type. None if the requested path does not belong to the service.
+        """Return the answer and set its content type. None if the requested path does not belong to the GPU service.
 
         Args:
             static_url: the template variable of this name. It is a method of the request handler, which is found by it.

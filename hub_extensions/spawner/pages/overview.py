@@ -36,7 +36,9 @@ class HomeEntry:
     """A server's entry on the hub's home page.
 
     Attributes:
-        kind: ``waiting``, ``starting``, ``running``, ``ended``, ``failed``, or ``away`` if the service does not answer.
+        server: name of the server.
+        kind: ``waiting``, ``starting``, ``running``, ``ended``, ``failed``, or ``away`` if the GPU service does not
+            answer.
         pieces: the main sentence, such as "You are 2nd in line for …"; in parts, because some may be untranslated.
         more: text after it, such as the expected wait or when the server stops; "" without such a text.
         at: when the event happened, in ISO form and as clock time; shown before the sentence. None if the sentence is
@@ -89,7 +91,7 @@ class NotRunningView:
     """Values for the hub's page of a stopped server, ``not_running.html``.
 
     Attributes:
-        place: whether the server has a place in line: KEPT, NONE, or UNKNOWN if the service does not answer.
+        place: whether the server has a place in line: KEPT, NONE, or UNKNOWN if the GPU service does not answer.
         failed: the failed start; None if the last start did not fail.
         ended: the last notice about the end of the server; None if it is missing or if a start failed.
     """
@@ -100,7 +102,7 @@ class NotRunningView:
 
 
 async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
-    """Ask the service for the user's servers, tickets (places in line), notices and failed starts.
+    """Ask the GPU service for the user's servers, tickets (places in line), notices and failed starts.
 
     Args:
         language: language of the page that the user reads, which the service uses for later notices; "" if another
@@ -130,7 +132,7 @@ def last_user_options(spawner: Any) -> Any:
 
 
 def place_in_queue(overview: UserOverview | None, server: str, last: Iterable[OfferId]) -> str:
-    """Return whether the server has a place in line: KEPT, NONE, or UNKNOWN if the service does not answer.
+    """Return whether the server has a place in line: KEPT, NONE, or UNKNOWN if the GPU service does not answer.
 
     Args:
         overview: None if the service does not answer.
@@ -153,11 +155,12 @@ def failed_view(
     """Return the view of a server's failed start, or None if no failed start is known.
 
     Args:
-        known: failed starts of all of the user's servers, as the service reports them.
-        options: options of the last start; None if they are not known.
+        known: failed starts of all of the user's servers, as the GPU service reports them.
+        server: name of the server.
         hub_message: why the last start failed, as the hub knows it; "" if no start failed in this hub process.
-        hub_reasons: the reasons from which the beginning of `hub_message` was made, for its translation; empty if it
-            was plain text.
+        options: options of the last start; None if they are not known.
+        hub_reasons: the sentences with which `hub_message` begins, in a form that can be translated; empty if it is
+            plain text.
     """
     start = next((each for each in known if each.server == server), None)
     again = _fields(options)
@@ -176,10 +179,10 @@ def failed_view(
 
 
 def hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
-    """Return the hub's error message, translated.
+    """Return the hub's error message in pieces, each translated, or marked as English if no translation is known.
 
     Args:
-        reasons: the reasons from which the beginning of `message` was made; empty if it was plain text.
+        reasons: the sentences with which `message` begins, in a form that can be translated; empty if it is plain text.
     """
     english = as_text(reasons)
     if not english or not message.startswith(english):
@@ -189,7 +192,7 @@ def hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
 
 
 def ended_view(overview: UserOverview | None, server: str, t: Catalogue = ENGLISH) -> HomeEntry | None:
-    """Return the last notice about the end of this server. None if it is missing or the service does not answer."""
+    """Return the last notice about the end of this server. None if it is missing or the GPU service does not answer."""
     notices = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
     last = max(notices, key=lambda notice: notice.at, default=None)
     return None if last is None else _ended(last, t)
@@ -205,7 +208,7 @@ def home_entries(
     """Return the entries of the hub's home page, ordered by server name, with ended servers last.
 
     Args:
-        overview: None if the service does not answer; then the only entry reports this.
+        overview: None if the GPU service does not answer; then the only entry reports this.
         titles: the administrator's titles of the offers.
     """
     if overview is None:

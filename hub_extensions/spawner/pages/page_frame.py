@@ -20,7 +20,7 @@ from hub_extensions.adapters.bounded_body import BoundedBody
 class PageFrame(BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub is untyped
     """Handler that returns a page of the hub without content, as the user ``?user=`` would see it.
 
-    Only the service named at its creation may request it, with its own token.
+    Only the GPU service named at its creation may request it, with its own token.
     """
 
     route = "/api/gpu/frame"

@@ -87,7 +87,7 @@ class PageReader:
         return home_entries(known, spawner._gpu_service.titles, datetime.now(timezone.utc), t)
 
     def gpu_report_language(self, t: Catalogue, static_url: object) -> None:
-        """Report to the service, in the background, in which language the user reads the waiting page.
+        """Report to the GPU service, in the background, in which language the user reads the waiting page.
 
         Nothing is reported if an administrator reads the page.
 

@@ -68,7 +68,7 @@ KNOWN = {"●": "free", "○": "full", "?": "unknown"}
 
 @dataclass(frozen=True, slots=True)
 class OfferRow:
-    """The texts of one offer in the form.
+    """What the form shows of one offer, which is one of its choices, such as CPU only or a MIG profile.
 
     Attributes:
         title, name: the plain name, such as "Small GPU".
@@ -81,12 +81,14 @@ class OfferRow:
         sign, free: a sign, and the count of free devices in words, with the wait if none is free.
         wait: place in line and wait of a user who joined now, or why they are not known; "" if the offer is free.
         now: a server with this offer would start now.
+        simulated: the devices do not exist.
+        selected: the offer is preselected.
         note: how many devices are lost or used outside this hub; "" if none.
         private: who else uses the device, in words that a student knows.
         isolation: name and value of each kind of isolation, for the details.
         suggestion: a better choice than waiting: the offer's id, its title and a sentence; None if no choice is better.
-        closed: what an administrator has closed: sentence, time in ISO form and as clock time ("" if it is not known),
-            and the administrator's reason. None if nothing is closed.
+        closed: that an administrator has taken devices out of use: sentence, time in ISO form and as clock time ("" if
+            it is not known), and the administrator's reason. None if no device is closed.
     """
 
     id: OfferId
@@ -175,7 +177,7 @@ def form_html(
     """Return the HTML of the form in the language of a catalogue.
 
     Args:
-        state: the service's last answer; None before the first.
+        state: the GPU service's last answer; None before the first.
         saved: offers of the user's last choice, or of the link that led to the form. They are preselected if they are
             offered, else named as missing.
         linked: `saved` comes from a link.
@@ -246,7 +248,7 @@ def _gone(offers: Sequence[OfferId], t: Catalogue, *, linked: bool) -> str:
 def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: bool) -> tuple[OfferState, ...]:
     """Return the offers to list in the form.
 
-    If the service does not answer, these are the offers of its last answer, or before the first answer the `saved`
+    If the GPU service does not answer, these are the offers of its last answer, or before the first answer the `saved`
     offers, in both cases without counts and waits. CPU only is always among them.
     """
     if state is not None and not away:
@@ -259,7 +261,7 @@ def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: 
 
 
 def _named_offer(offer: OfferId) -> OfferState:
-    """Return an offer of which only the id is known, because the service has not answered yet."""
+    """Return an offer of which only the id is known, because the GPU service has not answered yet."""
     cpu = offer == CPU
     wait = Wait(now=cpu, p10_seconds=None, p50_seconds=None, p90_seconds=None, at_most_seconds=None, reason=None)
     return OfferState(
@@ -334,7 +336,10 @@ def _row(
 
 
 def _closed(offer: OfferState, t: Catalogue) -> tuple[str, str, str, str] | None:
-    """Return how many of an offer's devices an administrator has closed, as `OfferRow.closed`; None if none."""
+    """Return what the form shows of devices that an administrator has taken out of use, as `OfferRow.closed`.
+
+    None if no device of the offer is closed.
+    """
     closed = offer.closed
     if closed is None:
         return None

@@ -55,7 +55,7 @@ class Start:
 
     Attributes:
         options: what the user chose, validated.
-        ticket: id of the user's place in the line; None before the service's first answer.
+        ticket: id of the user's place in the line; None before the GPU service's first answer.
         attempt: the service's number of this try to start the server; a ticket can have several. 0 before the answer.
         grant: the lease and what it gives the server; None before admission.
         over: the service already knows that this start has ended, so the end is not reported to it.
@@ -98,7 +98,7 @@ class Start:
 
     @property
     def wants_gpu(self) -> bool:
-        """Whether the user accepts only offers with a GPU, so that the server cannot start without the service."""
+        """Whether the user accepts only offers with a GPU, so that the server cannot start without the GPU service."""
         return CPU not in self.offers
 
     @property
@@ -114,8 +114,8 @@ class Start:
         Args:
             progress: percent of the progress bar, which never goes back.
             gpu: values for the waiting page that do not depend on the language.
-            texts: returns the texts for a catalogue. English texts are stored beside the values, all others in
-                ``said``.
+            texts: returns the texts in the language of a catalogue. English texts are stored beside the values of
+                `gpu`, those of the other languages under the key ``said``.
             html: the message as HTML; "" if it is the same as the message.
             key: identifies the event, so that it is not repeated; None to use the English message.
         """
@@ -208,8 +208,8 @@ def report_unanswered(start: Start, why: Exception) -> None:
     """Add the event for a request of this start that failed.
 
     Args:
-        why: a `ServiceAway`: the service does not answer, or it answers that it cannot write to its database. For any
-            other exception, no event is added.
+        why: a `ServiceAway`: the GPU service does not answer, or it answers that it cannot write to its database. For
+            any other exception, no event is added.
     """
     if isinstance(why, ServiceCannotWrite):
         _report_held_up(start, why.problem)

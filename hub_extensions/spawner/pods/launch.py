@@ -62,8 +62,10 @@ class Launch:
     against `limit`. With CPU only, all time counts, because such a start waits in no line.
 
     Args:
+        spawner: the server's spawner.
+        start: the admitted start.
         limit: the administrator's ``start_timeout``, in seconds.
-        max_wait: bound for the whole launch, including the time that does not count.
+        max_wait: time after which the launch fails, including the time that does not count.
         outside_after: if a pod is not scheduled for longer, its GPU is assumed to be used by something outside this
             hub.
     """
@@ -94,7 +96,7 @@ class Launch:
         """Launch the server and return its address as soon as it runs.
 
         Raises:
-            web.HTTPError: a refusal.
+            web.HTTPError: the user cannot have this server now.
             StartTookTooLong: the limit is exceeded.
         """
         pause, retried = AGAIN_SECONDS[0], False
@@ -146,7 +148,7 @@ class Launch:
 
         Raises:
             PodOver: the pod has ended.
-            web.HTTPError: a refusal, because the lease is gone or the launch takes longer than `max_wait`.
+            web.HTTPError: the lease is gone, or the launch takes longer than `max_wait`.
             StartTookTooLong: the limit is exceeded.
         """
         pod, known = self.spawner.gpu_pod_of(token)
@@ -177,13 +179,15 @@ class Launch:
         self._count(held=held or state.reason == "cluster-away", why=state.reasons)
 
     def _ending_last_pod(self, pod: Mapping[str, Any] | None) -> PodState:
-        """Return the state of a launch whose pod does not exist yet, perhaps because an earlier pod has its name.
+        """Return what the waiting page shows while the pod of this launch does not exist yet.
+
+        An earlier pod with the same name may have to end first.
 
         Args:
             pod: the earlier pod, which is being deleted; None without such a pod.
 
         Raises:
-            web.HTTPError: a refusal, because the earlier pod's node does not answer and so cannot end the pod.
+            web.HTTPError: the earlier pod cannot end, because its node does not answer.
         """
         if pod is None:
             return PodState("creating")
@@ -197,7 +201,10 @@ class Launch:
         raise spawn_errors.refusal((lost,), reason=lost.reason, log_message=log, status=409)
 
     def _may_come_back(self, state: PodState) -> bool:
-        """Whether a pod that is missing may still appear, because KubeSpawner repeats a create that timed out."""
+        """Whether a pod that does not exist may still appear, because KubeSpawner repeats a create that timed out.
+
+        After `GONE_SECONDS` it is not expected any more.
+        """
         now = asyncio.get_running_loop().time()
         if state.reason != "gone":
             return False
@@ -215,7 +222,10 @@ class Launch:
         )
 
     def _with_queue_reason(self, state: PodState) -> PodState:
-        """Add Kueue's reason for holding the pod to a state, because the pod and its events do not show it."""
+        """Return the state of a pod. If Kueue holds the pod back, Kueue's reason is added.
+
+        The reason is read from Kueue's queue, because the pod and its events do not show it.
+        """
         ask = self.start.grant.pod if self.start.grant else None
         name = ask.labels.get(KUEUE_QUEUE_LABEL, "") if ask else ""
         if state.reason != "waiting-for-queue" or not name:
@@ -230,7 +240,7 @@ class Launch:
         """Return the state of an unscheduled pod with the reason why its GPU is not available.
 
         Either the GPU's node does not answer, or something outside this hub uses the GPU. The pod does not show which,
-        so the service, which watches the nodes, is asked again whenever the scheduler's reason changes. Until the
+        so the GPU service, which watches the nodes, is asked again whenever the scheduler's reason changes. Until the
         service has answered, the state does not claim that the GPU is used by something else.
         """
         if state.reason not in ("unscheduled", "outside") or not self.has_gpu:

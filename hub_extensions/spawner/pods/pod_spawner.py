@@ -53,7 +53,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
 
     @property
     def gpu_titles(self) -> Mapping[str, str]:
-        """Offer -> the administrator's title, for the offers whose titles the service has sent to this hub so far."""
+        """Offer -> the administrator's title, for the offers whose titles the GPU service has sent to this hub."""
         return self._gpu_service.titles
 
     async def gpu_start_watch(self) -> None:
@@ -137,12 +137,15 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
                     self.log.warning("%s: whether its pod was left is not known: %s", self._log_name, error)
 
     def gpu_pod_progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield KubeSpawner's own events of a start."""
+        """Yield KubeSpawner's own events of a start, which the waiting page shows if there is no GPU service."""
         events: AsyncIterator[dict[str, Any]] = super(GpuSpawnerMixin, self).progress()
         return events
 
     async def gpu_silent_offers(self) -> tuple[OfferId, ...] | None:
-        """Return the offers that have devices on a node that does not answer; None if the service does not answer."""
+        """Return the offers that have devices on a node that does not answer.
+
+        None if the GPU service, which watches the nodes, does not answer.
+        """
         try:
             form = await self._gpu_service.form(self.user.name, self.name, self.gpu_groups, admin=False)
         except (ServiceAway, ServiceRefused):
@@ -150,7 +153,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return form.silent
 
     def gpu_report_made(self, start: Start) -> asyncio.Future[Any] | None:
-        """Report to the service that the pod of this start exists, and return the future of the service's answer.
+        """Report to the GPU service that the pod of this start exists, and return the future of the service's answer.
 
         None if the start has no ticket (place in the line), because it runs without the service.
         """
