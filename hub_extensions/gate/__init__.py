@@ -1,3 +1,4 @@
-"""The gate: a process that a proxy asks whether a request may pass to an app without a login. It also identifies the
-caller to the app.
+"""The gate: a process that a proxy asks whether a request may pass to an app (forward auth).
+
+The apps have no login of their own. The gate also identifies the caller to the app.
 """

@@ -31,11 +31,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(config: str, parent: int | None = None) -> int:
-    """Run the gate until it is stopped or `parent` has exited; return the exit status.
+    """Run the gate until it is stopped or the parent process has exited; return the exit status.
 
     Args:
         config: path of the settings file.
-        parent: process id of our parent; `None` to watch no parent.
+        parent: process id of the parent process; `None` to run independently of it.
     """
     import asyncio
 

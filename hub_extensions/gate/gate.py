@@ -101,7 +101,7 @@ class CheckedRequest:
 
     @property
     def facts(self) -> RequestFacts:
-        """Facts about the request that is checked: its method, origin and purpose.
+        """Facts about the request that is checked: its method, its origin, and what the browser loads.
 
         If the headers name several methods, one that may change something is used. Whether a WebSocket is opened is
         seen from several headers, because Traefik removes ``Upgrade`` from its check.
@@ -127,7 +127,7 @@ class CheckedRequest:
 
 
 class CheckAnswer(NamedTuple):
-    """The answer to a check of a proxy.
+    """The gate's answer to a check (a proxy's question whether a request may pass to an app).
 
     Attributes:
         verdict: whether the request may pass, and why not.
@@ -145,15 +145,16 @@ class CheckAnswer(NamedTuple):
 
 
 class Gate:
-    """The state of a running gate, and its decisions about requests.
+    """A running gate: what it knows, and its decisions about requests. `open_gate` makes it.
 
     Attributes:
-        apps: the apps by name.
+        apps: name of an app -> the app.
         sessions: the sessions of browsers.
         answers: what the hub reported about tokens.
         passages: how often each decision was made, for the metrics.
-        times_rotated: how often the keys that sign assertions have changed.
-        audits: the periodic audit; `None` if this gate makes no audits.
+        times_rotated: how often the keys have changed that sign assertions (the tokens that identify a caller to an
+            app).
+        audits: the periodic audit (a test whether apps are open to strangers); `None` if this gate makes no audits.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class Gate:
         self._origins = {app.name: origin_of(app) for app in apps}
 
     def refresh_keys(self) -> None:
-        """Read the keys that sign assertions again.
+        """Read the keys again that sign assertions (the tokens that identify a caller to an app).
 
         If they have changed, cached assertions are no longer sent, because another key has signed them.
         """
@@ -223,7 +224,7 @@ class Gate:
         return session.known.token
 
     def session_now(self, request: CheckedRequest) -> GateSession | None:
-        """Return the session of the browser whose request is checked, without asking the hub or the store.
+        """Return the session of the browser whose request is checked, without asking the hub or the database.
 
         `None` if the request has a program's token, or a cookie that this gate does not know.
         """
@@ -341,7 +342,7 @@ def _cookies_for(request: CheckedRequest) -> str:
 
 
 def session_limits(settings: GateSettings) -> SessionLimits:
-    """Return the limits of sessions from the settings."""
+    """Return how long a session may be unused, and how long it may last, from the settings."""
     return SessionLimits(settings.idle, settings.lifetime)
 
 

@@ -50,7 +50,7 @@ class GateSettingsWrong(ValueError, TraitError):
 
 @dataclass(frozen=True)
 class GateContext:
-    """Values of the hub and the GPU service that the gate needs.
+    """Values of the hub and the GPU service from which the gate's settings are made.
 
     Attributes:
         state_dir: the GPU service's folder, to which the gate's settings are written.
@@ -58,8 +58,7 @@ class GateContext:
         hub_secret: the secret from which the gate's secrets are derived. They stay the same as long as this secret
             does.
         gpu_service_url: address of the GPU service for processes beside the hub.
-        gpu_service_connect_url: address of the GPU service for users' servers and for a gate in its own pod, which
-            cannot reach the hub's pod by its changing address.
+        gpu_service_connect_url: address of the GPU service for users' servers and for a gate in its own pod.
         hub_api_url: the hub's API for a process beside the hub; "" takes it from the hub's configuration.
         namespace: Kubernetes namespace of the hub's pod; "" if the hub does not run in a pod.
         environment: variables of the hub's environment that a process beside it needs.
@@ -276,7 +275,7 @@ def _connect_url(config: GateConfig, namespace: str) -> str:
 
 
 def _inner_hub(c: Any, base_url: str) -> str:
-    """Return the hub's API address according to the hub's settings for its servers and services."""
+    """Return the hub's API address for servers and services, from the hub's settings such as ``hub_connect_url``."""
     for key in ("hub_connect_url", "hub_bind_url"):
         place = urlsplit(str(value_of(c, "JupyterHub", key) or "").replace("//*", "//127.0.0.1"))
         if place.hostname:

@@ -9,11 +9,14 @@ from hub_extensions.gate.settings import GateSettings
 
 
 def keys_of(settings: GateSettings, store: GateStore | None = None) -> AssertionKeys:
-    """Return the storage of the keys that sign assertions. Raises StoreUnavailable.
+    """Return the storage of the keys that sign assertions (the tokens that identify a caller to an app).
 
     Args:
         settings: the settings of the gate.
         store: the gate's database if the caller has opened it already; `None` to open it if it is where the keys are.
+
+    Raises:
+        StoreUnavailable: the database cannot be opened.
     """
     if parse_url(settings.store_url).get_backend_name() != "postgresql":
         return KeyFolder(settings.folder)

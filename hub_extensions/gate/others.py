@@ -1,7 +1,7 @@
 """Follows what other gates do that share the database: sessions that they end, and keys that they create.
 
-One of the gates runs the audits. All other work (asking the hub, health checks of apps, limits for strangers) each gate
-does itself.
+One of the gates runs the audits. Each gate does all other work itself: asking the hub, health checks of apps, and
+limits for callers that are not signed in.
 """
 
 from __future__ import annotations

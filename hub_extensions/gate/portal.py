@@ -121,7 +121,7 @@ def health_text(health: AppHealth, now: datetime, t: Catalogue) -> tuple[str, st
 
 
 def remaining_text(ends: datetime, now: datetime, t: Catalogue) -> str:
-    """Return how long a server keeps running, such as ``stops in 2 hours``.
+    """Return when a server stops, such as ``stops in 2 hours``.
 
     A time of day is not used, because the user's time zone is not known.
     """

@@ -91,7 +91,10 @@ class GatePage(RequestHandler):
 
     @property
     def facts(self) -> RequestFacts:
-        """Facts about this request (method, origin, purpose). The browser sends it to the gate, not to an app."""
+        """Facts about this request: its method, its origin, and what the browser loads.
+
+        In contrast to a check, the browser sends it to the gate itself.
+        """
         get = self.request.headers.get
         sites = (get("Sec-Fetch-Site"), get("Sec-Fetch-Mode"), get("Sec-Fetch-Dest"))
         return RequestFacts(str(self.request.method), False, *sites, get("Origin"), get("Accept", ""))
@@ -262,10 +265,10 @@ class EndedRoute(SignedRoute):
 
 
 class AuditRoute(SignedRoute):
-    """Route by which the audit gets a session for one of its test accounts, as if the account had signed in.
+    """Route by which the audit (a test whether apps are open to strangers) gets a session for one of its accounts.
 
-    The request is ``{"token": TOKEN, "expired": false}``. Tokens of other users are refused. If `expired` is true, the
-    session has already passed its limits.
+    The session is the same as if the account had signed in. The request is ``{"token": TOKEN, "expired": false}``.
+    Tokens of other users are refused. If `expired` is true, the session has already passed its limits.
     """
 
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
@@ -295,7 +298,10 @@ class AwayPage(GatePage):
 
 
 class KeysRoute(GatePage):
-    """Handler of ``/_gate/jwks.json``: the public keys with which apps verify assertions."""
+    """Handler of ``/_gate/jwks.json``: the public keys with which apps verify the gate's assertions.
+
+    An assertion is a signed token that tells an app who the caller is.
+    """
 
     def get(self) -> None:
         self.set_header("Cache-Control", "public, max-age=300")

@@ -44,11 +44,11 @@ def open_gate(settings: GateSettings) -> Gate:
 
 
 async def serve(settings: GateSettings, parent: int | None = None) -> int:
-    """Run the gate's server until SIGINT or SIGTERM arrives or `parent` has exited; return the exit status.
+    """Run the gate's server until SIGINT or SIGTERM arrives or the parent process has exited; return the exit status.
 
     Args:
         settings: the settings of the gate.
-        parent: process id of our parent; `None` to watch no parent.
+        parent: process id of the parent process; `None` to run independently of it.
     """
     log_json(secret for secret in (settings.client_secret, settings.proxy_secret, settings.ended_secret) if secret)
     stopping = asyncio.Event()
@@ -106,7 +106,7 @@ async def _sockets(settings: GateSettings, stopping: asyncio.Event, parent: int 
 
     Args:
         stopping: set when a signal has requested a stop, which ends the wait.
-        parent: process id of our parent, whose end ends the wait; `None` to watch no parent.
+        parent: process id of the parent process, whose end also ends the wait; `None` to ignore it.
 
     Returns:
         Empty if the wait was ended.
@@ -130,7 +130,7 @@ async def _wait(seconds: float, stopping: asyncio.Event, parent: int | None) -> 
 
     Args:
         stopping: set when a signal has requested a stop.
-        parent: the gate also has to stop when the process with this id has ended; `None` to watch none.
+        parent: process id of the parent process, after whose end the gate has to stop too; `None` to ignore it.
     """
     rest = seconds
     while rest > 0 and not stopping.is_set():

@@ -73,7 +73,7 @@ class _ConnectionDelegate(HTTPServerConnectionDelegate):
 
 
 class _RequestDelegate(HTTPMessageDelegate):
-    """Receives one request. A check of a proxy is answered here; other requests are forwarded to tornado's handlers."""
+    """Receives one request. A check of a proxy is answered here, every other request by tornado's handlers."""
 
     def __init__(self, gate: Gate, connection: HTTPConnection, usual: Callable[[], HTTPMessageDelegate]) -> None:
         self._gate, self._connection, self._usual = gate, connection, usual

@@ -1,8 +1,8 @@
-"""The gate's sessions of browsers: in memory for the checks, and in a store for the next start.
+"""The gate's sessions of browsers: in memory for the checks of proxies, and in a database for the gate's next start.
 
 They are read at the start and written by one thread, so that no check waits for a disk. The cookie is not stored: a
 session is found by its hash, and the cookie decrypts the hub's token at the first request after a start. Several gates
-may share a store; ``others.py`` follows what they do.
+may share a database; ``others.py`` follows what they do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class TooManyStarts(Exception):
-    """A sign-in cannot begin, because `MAX_STARTS` others are being written to the store."""
+    """A sign-in cannot begin, because `MAX_STARTS` others are being written to the database."""
 
 
 class GateSession:
@@ -45,7 +45,7 @@ class GateSession:
         known: its token, and the hub's last answer about it. The token is "" until `open_with` has decrypted it.
         sealed: the token, encrypted with the cookie.
         begun, last_use: when it was created and last used, for the limits.
-        noted_use: value of `last_use` that is in the store.
+        noted_use: value of `last_use` that is in the database.
         rounds: app -> the last silent sign-in for it (one without a question to the user), which renewed the user's
             rights; `None` without any.
         answered: value of `known.times_ended` when the hub answered for the page of the gate that is being loaded;
@@ -84,7 +84,7 @@ class GateSession:
 
 
 def hash_of_secret(value: str) -> str:
-    """Return the hash of a cookie or of the state of a sign-in. The store has only the hash, not the secret."""
+    """Return the hash of a cookie or of the state of a sign-in. Only the hash is stored, not the secret."""
     return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
 
 
@@ -107,9 +107,9 @@ def cookie_in(headers: Iterable[str], name: str) -> str:
 
 
 class GateSessions:
-    """All sessions of the gate, which are kept in memory and in a store.
+    """All sessions of the gate, which are kept in memory and in a database.
 
-    They are read from memory. A method that changes a session returns when the change is in the store.
+    They are read from memory. A method that changes a session returns when the change is in the database.
     """
 
     def __init__(self, store: GateStore, limits: SessionLimits, now: Callable[[], datetime]) -> None:
@@ -124,7 +124,7 @@ class GateSessions:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other gates use the same store."""
+        """Whether other gates may use the same database."""
         return self._store.is_shared
 
     def find(self, cookie: str) -> GateSession | None:
@@ -142,7 +142,7 @@ class GateSessions:
     async def find_anywhere(self, cookie: str) -> GateSession | None:
         """Return the session of this cookie; `None` if no gate has such a session.
 
-        A session that this gate does not know is looked up in the store that several gates share.
+        A session that this gate does not know is looked up in the database that several gates share.
         """
         session = self.find(cookie)
         if not cookie or not self._store.is_shared or (session is not None and not session.is_over):
@@ -168,15 +168,16 @@ class GateSessions:
         *,
         expired: bool = False,
     ) -> tuple[str, GateSession]:
-        """Create a session, and return it with its cookie. The browser's previous session ends.
+        """Create a session, and return its cookie and the session. The browser's previous session ends.
 
         Args:
             owner: name of the user.
             hub_session: id of the hub's session from which it is created.
             token: the user's token at the hub.
             before: the browser's previous session; `None` without one.
-            rounds: silent sign-ins (without a question to the user) that were just made, by app; `None` for none.
-            expired: date the session back so that it has already passed its lifetime, for the audit.
+            rounds: app -> a silent sign-in (one without a question to the user) that was just made; `None` for none.
+            expired: date the session back so that it has already passed its lifetime. The audit of the apps needs such
+                a session.
         """
         cookie, now = secrets.token_urlsafe(32), self._now()
         begun = now - self._limits.lifetime if expired else now
@@ -194,13 +195,13 @@ class GateSessions:
         """End these sessions at once. Return how many ended.
 
         Raises:
-            Exception: the store failed, perhaps for sessions of an earlier call. The sessions are ended in memory, and
-                the next call removes them from the store.
+            Exception: the database failed, perhaps for sessions of an earlier call. The sessions are ended in memory,
+                and the next call removes them from the database.
         """
         return await self._end(set(sessions))
 
     async def end_of(self, user: str, hub_sessions: Collection[str] | None, *more: GateSession) -> int:
-        """End sessions of a user, also those of other gates that share the store. Return how many ended.
+        """End sessions of a user, also those of other gates that share the database. Return how many ended.
 
         Args:
             user: name of the user.
@@ -222,7 +223,11 @@ class GateSessions:
         return len(ids)
 
     def note_ended(self, ended: Collection[str]) -> None:
-        """Remove these sessions from memory, because another gate has ended them."""
+        """Remove sessions from memory, because another gate has ended them.
+
+        Args:
+            ended: ids of the sessions.
+        """
         self._remote_ends += 1
         for id in ended:
             if id in self._all:
@@ -243,7 +248,7 @@ class GateSessions:
         ]
 
     async def tidy(self) -> None:
-        """Write the times of last use, and end sessions that have passed a limit. Called every minute."""
+        """Store when sessions were last used, and end sessions that have passed a limit. Called every minute."""
         used = {each: each.last_use for each in self._all.values() if each.last_use != each.noted_use}
         await self._in_store(self._store.note_uses, {each.id: when for each, when in used.items()})
         for each, when in used.items():
@@ -255,7 +260,7 @@ class GateSessions:
             session.known.identities.clear()  # they are signed again after half a minute anyway
 
     async def catch_up(self) -> None:
-        """Read what other gates with the same store did: which sessions they ended, and when sessions were used."""
+        """Read which sessions other gates with the same database have ended, and when sessions were used there."""
         if not self._store.is_shared:
             return
         known = list(self._all.values())
@@ -270,7 +275,7 @@ class GateSessions:
 
         Args:
             sign_in: the sign-in.
-            over: sign-ins that began before this time are removed from the store.
+            over: sign-ins that began before this time are removed from the database.
         """
         if self._starts >= MAX_STARTS:
             raise TooManyStarts
@@ -281,19 +286,22 @@ class GateSessions:
             self._starts -= 1
 
     async def find_sign_in(self, state: str) -> StoredSignIn | None:
-        """Return the pending sign-in with this hash of its state; `None` if it is unknown or was finished."""
+        """Return the pending sign-in with this hash of its state (the OAuth parameter).
+
+        `None` if it is unknown or was finished.
+        """
         return await self._in_store(self._store.find, state)
 
     async def finish_sign_in(self, state: str) -> bool:
         """Remove a pending sign-in, because its browser came back. Return False if it was removed before.
 
         Args:
-            state: hash of the sign-in's state.
+            state: hash of the sign-in's state (the OAuth parameter).
         """
         return await self._in_store(self._store.finish, state)
 
     def close(self) -> None:
-        """Finish writing, then close the store."""
+        """Finish writing, then close the database."""
         self._writer.shutdown()
         self._store.close()
 

@@ -34,7 +34,8 @@ def verifier_of(state: str, browser: str) -> str:
 
     Args:
         state: the sign-in's state.
-        browser: value of the browser's cookie for sign-ins. Both have fixed lengths, so their concatenation is unique.
+        browser: value of the browser's cookie for sign-ins. State and cookie have fixed lengths, so different pairs
+            never give the same text.
     """
     return (
         base64.urlsafe_b64encode(hashlib.sha256(f"verifier {state} {browser}".encode()).digest()).decode().rstrip("=")
@@ -81,7 +82,7 @@ class SignIns:
         Args:
             app_name: the app to return to; "" for the front page. An unknown app leads to the front page too.
             wanted: path and query in the app to return to.
-            browser: the browser's cookie for sign-ins.
+            browser: value of the cookie by which the gate recognises the browser when it returns.
         """
         app = self._gate.apps.get(app_name)
         if app is None:
@@ -102,7 +103,7 @@ class SignIns:
         Args:
             code: the code that the hub gave to the browser.
             state: the state that the browser brought back.
-            browser: the browser's cookie for sign-ins.
+            browser: value of the cookie that the browser got when the sign-in began; "" without one.
             origin: the origin at which the browser returned.
             before: the browser's session until now; `None` without one.
         """
@@ -123,11 +124,14 @@ class SignIns:
         return SignedIn(cookie, return_address(app, kept.path) if app is not None else f"{home}/", user)
 
     async def for_audit(self, token: str, expired: bool) -> str:
-        """Create a session for a test account of the audit, and return its cookie. Raises SignInFailed.
+        """Create a session for a test account of the audit (the test whether apps are open), and return its cookie.
 
         Args:
             token: the account's token at the hub.
             expired: whether the session has already passed its limits.
+
+        Raises:
+            SignInFailed: the token is invalid or belongs to another user.
         """
         owner = await self._owner_of(token)
         if not owner.name.startswith(ACCOUNT):
