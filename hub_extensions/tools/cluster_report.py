@@ -31,7 +31,7 @@ def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) 
     """Read the cluster once and print the report.
 
     Args:
-        state_dir: the service's state folder, in which the hub's settings are; None for default settings.
+        state_dir: the GPU service's state folder, in which the hub's settings are; None for default settings.
         as_json: print JSON for programs instead of tables.
 
     Returns:
@@ -87,7 +87,7 @@ def _settings(state_dir: Path | None) -> tuple[OfferConfig, ClusterConfig]:
 def _leases(view: ClusterView) -> frozenset[str]:
     """Return the ids of the leases that pods in the hub's namespace have as a label.
 
-    They are read from the cluster, because the service may not run.
+    They are read from the cluster, because the GPU service may not run.
     """
     return frozenset(pod.lease for pod in (view.pods or {}).values() if pod.lease and pod.namespace == view.namespace)
 

@@ -1,7 +1,7 @@
 """``jupyterhub-gpu cull replay``: shows which servers of the past would have been stopped by other limits of culling.
 
-It goes through past GPU uses (each is one server's time with a GPU) minute by minute. They come from the service's
-store, or from Prometheus, where each pod with a GPU is one use.
+It goes through past GPU uses (each is one server's time with a GPU) minute by minute. They come from the GPU service's
+database, or from Prometheus, where each pod with a GPU is one use.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ class ReplayOptions:
     """Options of a replay. If a limit is None, the limit of the hub's settings applies.
 
     Attributes:
-        state_dir: the service's state folder.
+        state_dir: the GPU service's state folder.
         since: how far to go back, such as ``30d`` or ``12h``.
-        policy_file: replaces the policy file of the settings; None to use that one.
-        prometheus: URL of Prometheus; None to use the uses in the service's store.
+        lifetime_hours: longest time that a server may run; 0 for no limit.
+        policy_file: file with rules for culling, instead of the one in the settings; None to use that one.
+        prometheus: URL of Prometheus; None to take the past uses from the service's database.
         namespace: namespace of the pods in Prometheus.
         token: token for Prometheus; "" for none.
     """
@@ -125,7 +126,7 @@ def replay(archive: Archive, span: timedelta, policy: CullPolicy, rules: Sequenc
     """Return what the limits would have done to every GPU use that became ready and ended within the time span.
 
     Args:
-        archive: the service's database.
+        archive: the GPU service's database.
         span: how far to go back from now.
         policy: the limits.
         rules: rules of the policy file.

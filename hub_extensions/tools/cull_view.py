@@ -20,7 +20,7 @@ def culling_view(state_dir: Path, url: str | None, token: str | None) -> Culling
     """Ask a running service what it would now do with each server.
 
     Args:
-        state_dir: the service's state folder, in which address and secret are.
+        state_dir: the GPU service's state folder, in which address and secret are.
         url: address of the service, to be used with `token`; None to use the state folder instead.
         token: a user's token for `url`; None without one.
 
@@ -32,12 +32,12 @@ def culling_view(state_dir: Path, url: str | None, token: str | None) -> Culling
 
 
 def as_json(view: CullingView) -> str:
-    """Return the service's decisions as JSON, for programs."""
+    """Return the GPU service's decisions as JSON, for programs."""
     return _VIEW.dump_json(view, indent=2).decode()
 
 
 def print_view(view: CullingView, console: Console) -> None:
-    """Print a row for each server, then the stops that have failed."""
+    """Print a row for each server, then the servers that could not be stopped."""
     table = Table(*COLUMNS, box=None, pad_edge=False)
     for each in view.servers:
         table.add_row(*map(Text, _row(each)))

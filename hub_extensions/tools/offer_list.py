@@ -83,7 +83,7 @@ def offers_of_service(state_dir: Path | None, url: str | None, token: str | None
     """Ask a running service for its offers. Raises OffersUnavailable if it cannot be asked.
 
     Args:
-        state_dir: the service's state folder, in which address and secret are; None for the current folder.
+        state_dir: the GPU service's state folder, in which address and secret are; None for the current folder.
         url: address of the service, to be used with `token`; None to use the state folder instead.
         token: a user's token for `url`; None without one.
     """

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ServiceSilent(Exception):
-    """The service cannot be asked now. The text has the reason and the remedy."""
+    """The GPU service cannot be asked now. The text has the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class AskedService:
         address: the complete URL.
         token: a user's token; "" if `secret` is used.
         secret: the hub's secret, with which the request is signed; "" if `token` is used.
-        account: uid under which the service must run on this machine; None if that is not known.
+        account: uid under which the GPU service must run on this machine; None if that is not known.
     """
 
     address: str
@@ -39,7 +39,7 @@ class AskedService:
 def service_at(
     state_dir: Path | None, url: str | None, token: str | None, *, for_people: str, for_hub: str
 ) -> AskedService:
-    """Return where and with which credentials to ask the service.
+    """Return where and with which credentials to ask the GPU service.
 
     With `url` it is asked in the name of a user, otherwise in the name of the hub with the secret in the state folder.
 
@@ -66,7 +66,7 @@ def service_at(
 
 
 def answer_of(service: AskedService, read: Callable[[bytes], T]) -> T:
-    """Send the request to the service and return its answer.
+    """Send the request to the GPU service and return its answer.
 
     Args:
         service: where and how to ask, from `service_at`.

@@ -32,7 +32,7 @@ class StoreFile:
 
     Attributes:
         file: the SQLite file.
-        folder: the service's state folder, in which the copies are.
+        folder: the GPU service's state folder, in which the copies are.
     """
 
     file: Path
@@ -40,7 +40,7 @@ class StoreFile:
 
     @classmethod
     def of(cls, state_dir: Path) -> StoreFile:
-        """Return the database file that the service's settings name.
+        """Return the database file that the GPU service's settings name.
 
         Raises:
             StoreRefused: the settings are missing, or the database is not a file.
@@ -66,13 +66,13 @@ class StoreFile:
         return tuple(lines), whole
 
     def backup(self, target: Path | None) -> str:
-        """Copy the store, also while it is in use, and return a message.
+        """Copy the database, also while it is in use, and return a message.
 
         Args:
             target: the new file; None for a name with the current time in the state folder.
 
         Raises:
-            StoreRefused: the store is missing or damaged, or cannot be copied.
+            StoreRefused: the database is missing or damaged, or cannot be copied.
         """
         now = datetime.now(timezone.utc)
         target = target or self.folder / f"{self.file.stem}.backup-{now:%Y-%m-%d-%H%M%S}.sqlite"
@@ -85,13 +85,13 @@ class StoreFile:
         return f"{self.file} was copied to {target}."
 
     def restore(self, copy: Path | None) -> str:
-        """Replace the store by a copy, keep the replaced file beside it, and return a message.
+        """Replace the database by a copy, keep the replaced file beside it, and return a message.
 
         Args:
             copy: the copy; None for the newest undamaged one.
 
         Raises:
-            StoreRefused: the service runs, no copy is undamaged, or the copy cannot be written there.
+            StoreRefused: the GPU service runs, no copy is undamaged, or the copy cannot be written there.
         """
         lock = StoreLock(self.folder / LOCK_FILE)
         with self._as_refusals():

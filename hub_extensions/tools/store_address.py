@@ -1,4 +1,4 @@
-"""The address of a service's store, for commands that read it."""
+"""The address of the GPU service's database, for commands that read it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hub_extensions.hub_service.setup.state_dir import SETTINGS_FILE
 
 
 def store_address(state_dir: Path) -> str:
-    """Return the URL of the store, from the settings with which the service was started.
+    """Return the URL of the GPU service's database, from the settings with which the service was started.
 
     Raises:
         SettingsError: the settings are missing or cannot be read.

@@ -27,7 +27,7 @@ def use_sources(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[L
     Each consists of a level, a sentence that names pools, and what to do about it ("" if nothing is wrong).
 
     Args:
-        settings: the service's settings.
+        settings: the GPU service's settings.
         pools: the cluster's GPUs by pool (devices of one kind).
     """
     from hub_extensions.hub_service.engine.stops.dcgm import open_prometheus

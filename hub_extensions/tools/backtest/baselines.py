@@ -47,7 +47,7 @@ class Baselines:
     count: int = 0
 
     def started(self, wait: float) -> None:
-        """Record the wait of a session that has just started."""
+        """Record the wait (in seconds) of a session that has just started."""
         self.waits.append(wait)
         self.all_waits.append(wait)
 

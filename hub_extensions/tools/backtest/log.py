@@ -121,7 +121,13 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """A pool as the JSON file describes it. `named` is its name in the CSV file; "" if all sessions belong to it."""
+    """A pool as the JSON file beside a log describes it.
+
+    Attributes:
+        gpus: number of GPUs.
+        policy: order of the line (queue policy).
+        named: the pool's name in the CSV file; "" if all sessions of the file belong to it.
+    """
 
     gpus: int
     policy: str
@@ -129,10 +135,13 @@ class _Described:
 
 
 def _rows(file: Path, text: TextIO, *, whole: bool) -> tuple[_Row, ...]:
-    """Return the sessions in the order of submission.
+    """Return the sessions of a CSV file in the order of submission.
 
     Args:
-        whole: the file is an export of all pools. It may have sessions of unknown duration, which are skipped.
+        file: name of the file, for errors.
+        text: the opened file.
+        whole: the file is an export of all pools, with a column for the pool. Its sessions of unknown duration are
+            skipped.
     """
     rows = csv.DictReader(text, strict=True)
     names = rows.fieldnames or ()

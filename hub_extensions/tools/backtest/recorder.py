@@ -38,13 +38,14 @@ class RecordedWait:
         episode: number of the busy episode, which lasts from the first waiting session until the line is empty.
         joined: when the session joined the line.
         first_joined: when the first session in line joined; None if this session is the first.
-        state: numbers that describe the line at the join, as `Recorder` was asked for; empty if it was not asked.
+        state: numbers that describe the line at the join, from the function `describe` of the `Recorder`; empty without
+            it.
         simulated: our forecast before the correction by past errors, an interval for each random seed; empty if no
             forecast was made.
         points: name of a simple method -> its forecast.
         bound: the upper bound by the method QBETS; None if too few waits were known.
         limits: the wait if all sessions last until their time limits; None if the limits are not known.
-        at_most: the upper bound that the service would show; None if no limit is enforced.
+        at_most: the upper bound that the GPU service would show; None if no limit is enforced.
         took: processor time of our forecast.
         started: when the session started and the wait was over.
     """
@@ -148,7 +149,15 @@ class Recorder:
             self._start(now)
 
     def _start(self, now: float, asked: LogSession | None = None) -> bool:
-        """Start all waiting sessions that may start now, and return whether the session `asked` is among them."""
+        """Start all waiting sessions that may start now.
+
+        Args:
+            now: the current time of the replay.
+            asked: the session that has just joined the line; None if no session has joined.
+
+        Returns:
+            Whether the session `asked` was started, so that it did not have to wait.
+        """
         started = self._world.start(now, lambda session: session.duration)
         for session in started:
             if session is not asked:

@@ -54,7 +54,7 @@ class ScoredForecast:
         number: number of the session in the log.
         episode: number of its busy episode, from the first waiting session until the line is empty.
         real: the real wait.
-        ours: the interval that the service would show, for each random seed.
+        ours: the interval that the GPU service would show, for each random seed.
         raw: the same before the correction by past errors.
         others: name of a simple method -> its interval.
         took: processor time of our forecast.
@@ -126,7 +126,7 @@ def shown(
 
 
 def our_forecasts(waits: Sequence[RecordedWait], since: int, rules: Rules) -> dict[int, tuple[Interval, ...]]:
-    """Return number of a session -> the intervals that the service would show when it joins the line.
+    """Return number of a session -> the intervals that the GPU service would show when it joins the line.
 
     There is one interval for each random seed of the forecast.
 

@@ -59,6 +59,9 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock while the block runs, so that only one demo uses the folder.
 
     The lock also ends if this process is killed, because child processes do not inherit it.
+
+    Raises:
+        DemoRefused: another demo has the lock.
     """
     with (folder / "demo.lock").open("a") as file:
         try:

@@ -107,7 +107,12 @@ class DemoProxy:
         return f"{NGINX}{piece}}}\n" if self.kind == "nginx" else CADDY + piece
 
     def change(self, *, has_fault: bool) -> None:
-        """Add the fault to the configuration or remove it, and wait until the proxy uses the new configuration.
+        """Add the fault (one app is served without asking the gate) to the configuration, or remove it.
+
+        Returns when the proxy uses the new configuration.
+
+        Args:
+            has_fault: add the fault; otherwise remove it.
 
         Raises:
             DemoRefused: the proxy did not change in time. A fault that was to be added is removed again.
@@ -227,7 +232,9 @@ def _without_check(piece: str, kind: str, app: str) -> str:
 
 
 def main(folder: str, wanted: str) -> int:
-    """Add the fault to the proxy of a running demo, or remove it: the command behind two buttons of the demo's page.
+    """Add the fault (one app is served without asking the gate) to the proxy of a running demo, or remove it.
+
+    Two buttons of the demo's page run this as a command.
 
     Args:
         folder: working folder of the proxy.

@@ -74,7 +74,7 @@ c.GpuOffers.groups = {{{self.offer!r}: [{THESIS!r}]}}
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Environment variables for the hub."""
+        """Environment variables of the hub with its secrets: the client secret and the encryption key."""
         return {"JUPYTERHUB_SIGN_ON_CLIENT_SECRET": self.secret, "JUPYTERHUB_CRYPT_KEY": self.key}
 
     def facts(self, hub: str) -> str:

@@ -69,7 +69,7 @@ def wiring(config: Config, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def limits(config: Config) -> Iterator[Diagnosis]:
-    """Check JupyterHub's own limits, which would count servers that wait in line."""
+    """Check that JupyterHub's own limits on servers are lifted, because they would count servers that wait in line."""
     hub: Any = config.JupyterHub
     if hub.get("concurrent_spawn_limit", 100):
         text = f"concurrent_spawn_limit is {hub.get('concurrent_spawn_limit', 100)}: servers in line count against it."
@@ -101,7 +101,7 @@ def sign_on(config: Config) -> Iterator[Diagnosis]:
 
 
 def culling(settings: Settings) -> Iterator[Diagnosis]:
-    """Report whether idle servers are stopped."""
+    """Report whether the GPU service stops idle servers, and whether the file with the rules for it can be read."""
     if settings.culling.enabled:
         yield Diagnosis("culling", "ok", "Idle servers are stopped.")
     else:

@@ -33,7 +33,7 @@ def place_of_gpus(settings: Settings, *, apart: bool) -> Iterator[Diagnosis]:
     """Check the GPUs on this machine, or in the cluster if servers are pods.
 
     Args:
-        settings: the service's settings.
+        settings: the GPU service's settings.
         apart: whether the service has its own Deployment. It then reads the cluster with its own account, and nothing
             can be checked here.
     """
@@ -96,8 +96,8 @@ def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
     """Check which GPUs of this machine can be offered.
 
     Args:
-        settings: the service's settings. None if no configuration was given; whether the GPUs are simulated and which
-            offers are set is then not checked.
+        settings: the GPU service's settings. None if no configuration was given; simulation and the settings of offers
+            are then not checked.
     """
     if settings is not None and settings.offers.simulate is not None:
         text = f"The GPUs are simulated (layout {settings.offers.simulate})."
@@ -199,7 +199,7 @@ def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> I
     warning is given if culling is enabled and Prometheus is not set.
 
     Args:
-        settings: the service's settings.
+        settings: the GPU service's settings.
         kinds: MIG profile (None for a whole card) and product name of each device.
     """
     if not settings.culling.enabled or settings.prometheus_url:

@@ -63,7 +63,7 @@ def disk_of(path: Path) -> str:
 
 
 def database(settings: Settings) -> Iterator[Diagnosis]:
-    """Check the service's database. An SQLite file must be readable by its owner only, and undamaged."""
+    """Check the GPU service's database. An SQLite file must be readable by its owner only, and undamaged."""
     parts = urlsplit(settings.store_url)
     if not parts.scheme.startswith("sqlite"):
         yield Diagnosis("database", "ok", f"The database is {parts.scheme} at {parts.hostname or 'a local socket'}.")
@@ -78,7 +78,7 @@ def database(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _contents(settings: Settings, file: Path) -> Diagnosis:
-    """Check that the SQLite file of the service's database is undamaged, and that a copy of it exists."""
+    """Check that the SQLite file of the GPU service's database is undamaged, and that a copy of it exists."""
     from hub_extensions.adapters.store.copies import copies, damage, empty_beside_older
 
     there = copies(file, settings.folder)
@@ -98,7 +98,7 @@ def _contents(settings: Settings, file: Path) -> Diagnosis:
 
 
 def port(settings: Settings) -> Iterator[Diagnosis]:
-    """Check which program listens at the service's address. If it is the service, check its health report too."""
+    """Check which program listens at the GPU service's address. If it is the service, check its health report too."""
     where, hub = f"{settings.host}:{settings.port}", _hubs_account(settings)
     accounts = accounts_at(settings.host, settings.port)
     strangers = sorted((accounts or frozenset()) - {hub, 0})
@@ -142,7 +142,7 @@ def health_of(settings: Settings, secret: str) -> Mapping[str, Any] | None:
     """Return the health report of a running service. None if it does not answer.
 
     Args:
-        settings: the service's settings.
+        settings: the GPU service's settings.
         secret: the hub's secret, with which the request is signed to get all details; "" if it is not known.
     """
     address = f"{settings.url}/health"
@@ -163,7 +163,7 @@ def _kept_secret(settings: Settings) -> str:
 def secret_apart(config: Config, shared: str) -> str:
     """Return the secret with which the hub signs its requests to a service that it does not start.
 
-    "" if the configuration does not contain the service's token, from which the secret is derived.
+    "" if the configuration does not contain the GPU service's token, from which the secret is derived.
 
     Args:
         config: the hub's configuration.
@@ -194,7 +194,9 @@ def minute(moment: str) -> str:
 
 
 def policy_file(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report whether the service could read the current file with the rules of culling, and rules that may be mistakes.
+    """Report whether the GPU service could read the current file with the rules of culling.
+
+    Rules in the file that may be mistakes are reported too.
 
     Args:
         health: the health report of the running service. None if it does not answer, so nothing is reported.
@@ -225,7 +227,7 @@ def failed_stops(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
 
 
 def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report if the service's clock differs from the hub's clock, which is the clock of this machine.
+    """Report if the GPU service's clock differs from the hub's clock, which is the clock of this machine.
 
     Args:
         health: the health report of the running service. None if it does not answer, so nothing is reported.

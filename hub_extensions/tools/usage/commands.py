@@ -30,7 +30,7 @@ def run_export(state_dir: Path, out: Path, kind: str | None, names: bool) -> Non
     """Run ``usage export``: write all usage records to a file.
 
     Args:
-        state_dir: the service's state folder, in which the address of its database is.
+        state_dir: the GPU service's state folder, in which the address of its database is.
         out: the file; ``-`` for the standard output.
         kind: ``csv`` or ``json``; None to choose by the name of the file.
         names: write the names of users; if False, write numbers instead.
@@ -43,7 +43,7 @@ def run_samples(state_dir: Path, out: Path, since: str | None, until: str | None
     """Run ``usage samples``: write what was measured of each use, minute by minute.
 
     Args:
-        state_dir: the service's state folder, in which the address of its database is.
+        state_dir: the GPU service's state folder, in which the address of its database is.
         out: the file; ``-`` for the standard output.
         since, until: times in ISO form; None for no bound.
     """
@@ -57,7 +57,7 @@ def run_audit(
     """Run ``audit``: write the journal (who did what, and why).
 
     Args:
-        state_dir: the service's state folder, in which the address of its database is.
+        state_dir: the GPU service's state folder, in which the address of its database is.
         out: the file; ``-`` for the standard output.
         since, until: times in ISO form; None for no bound.
         user: write only entries about this user; None for all users.

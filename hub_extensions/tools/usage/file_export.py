@@ -44,7 +44,7 @@ def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
     """Write all usage records; return a message for the administrator.
 
     Args:
-        archive: the service's database.
+        archive: the GPU service's database.
         out: the file; ``-`` for the standard output.
         kind: ``csv`` or ``json``.
         names: if False, replace users and choices (the image or profile that a user chose) by numbers, and leave out

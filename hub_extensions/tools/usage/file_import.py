@@ -33,12 +33,14 @@ def import_file(archive: Archive, file: Path, how: How, kind: str) -> tuple[str,
     """Import a file; return messages for the administrator.
 
     Args:
+        archive: the GPU service's database.
+        file: the file.
         how: the options for reading the file.
         kind: its format, a key of `READERS`.
 
     Raises:
         BadFile: the file has a mistake, and nothing of it was imported.
-        StoreUnavailable: the store cannot be written.
+        StoreUnavailable: the database cannot be written.
     """
     if kind == "csv":
         how = _described(file, how)

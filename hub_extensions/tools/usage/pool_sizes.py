@@ -24,7 +24,7 @@ class PoolSizes:
     """Counts the devices of each pool while the usage records of an export are written."""
 
     def __init__(self, known: Mapping[str, int]) -> None:
-        """Start from the pools in `known`: pool -> number of devices, as the service saw them."""
+        """Start from the pools in `known`: pool -> number of devices, as the GPU service saw them."""
         self._known = known
         self._pools: defaultdict[str, _Held] = defaultdict(_Held)
 

@@ -25,7 +25,14 @@ LAST_MOMENT = datetime.fromtimestamp(LATEST, timezone.utc)
 
 
 class BadFile(Exception):
-    """The file has a mistake and cannot be imported. The text names the place; line 0 stands for the whole file."""
+    """A file has a mistake and cannot be imported. The text names the place of the mistake.
+
+    Args:
+        file: name of the file.
+        line: number of the line; 0 if the mistake is not in one line.
+        column: name of the column; "" if the mistake is not in one column.
+        text: what is wrong.
+    """
 
     def __init__(self, file: str, line: int, column: str, text: str) -> None:
         place = f"{file}, line {line}" if line else file
@@ -110,12 +117,12 @@ class ImportedSession:
 
 @dataclass
 class Notes:
-    """Counts of unusual values in an imported file, for the summary.
+    """Counts of unusual rows in an imported file, for the summary.
 
     Attributes:
-        left_out: what was left out -> number of rows.
-        over_limit: sessions that lasted longer than their time limit.
-        unsorted: sessions that began before the one above them.
+        left_out: kind of rows that were left out, such as "jobs without a GPU" -> their number.
+        over_limit: number of sessions that lasted longer than their time limit.
+        unsorted: number of sessions that began before the one above them.
         last: the latest beginning so far; None before the first row.
     """
 
@@ -125,7 +132,11 @@ class Notes:
     last: datetime | None = None
 
     def leave_out(self, why: str) -> None:
-        """Count a row that is not imported, because it used no GPU or has not ended."""
+        """Count a row that is not imported.
+
+        Args:
+            why: the kind of such rows in words, such as "jobs without a GPU".
+        """
         self.left_out[why] = self.left_out.get(why, 0) + 1
 
     def seen(self, record: UsageRecord) -> None:
@@ -139,14 +150,25 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """The fields of one line, with methods that convert them. An invalid field raises `BadFile`."""
+    """One line of a file, with methods that convert its fields. An invalid field raises `BadFile`.
+
+    Attributes:
+        how: the options for reading the file.
+        line: number of the line.
+        values: name of a column -> its field.
+    """
 
     how: How
     line: int
     values: Mapping[str, str]
 
     def bad(self, column: str, text: str) -> BadFile:
-        """Return the error for a value of this row."""
+        """Return the error for a field of this line.
+
+        Args:
+            column: name of the column.
+            text: what is wrong.
+        """
         return BadFile(self.how.file, self.line, column, text)
 
     def text(self, column: str) -> str:
@@ -185,21 +207,33 @@ class ImportRow:
         return number
 
     def needed(self, column: str, *, least: float = 0.0) -> float:
-        """Parse the number in a column, whose field must not be empty."""
+        """Parse the number in a column. An empty field raises `BadFile`.
+
+        Args:
+            least: smallest accepted number; smaller ones raise `BadFile`.
+        """
         number = self.number(column, least=least)
         if number is None:
             raise self.bad(column, "is empty; a number is needed.")
         return number
 
     def count(self, column: str, *, most: float = MOST_DEVICES) -> int:
-        """Parse the whole number in a column, whose field must not be empty."""
+        """Parse the whole number in a column. An empty field raises `BadFile`.
+
+        Args:
+            most: largest accepted number; larger ones raise `BadFile`.
+        """
         number = self.maybe_count(column, most=most)
         if number is None:
             raise self.bad(column, "is empty; a number is needed.")
         return number
 
     def maybe_count(self, column: str, *, most: float) -> int | None:
-        """Parse the whole number in a column; None if the field is empty."""
+        """Parse the whole number in a column; None if the field is empty.
+
+        Args:
+            most: largest accepted number; larger ones raise `BadFile`.
+        """
         number = self.number(column, most=most)
         if number is not None and number != int(number):
             raise self.bad(column, f"{number:g} is not a whole number.")
@@ -234,7 +268,11 @@ class ImportRow:
         return second if after is not None and first < after <= second else first
 
     def in_order(self, **moments: datetime | None) -> None:
-        """Check that each of these times is not before the previous one. `None` stands for an empty field."""
+        """Check that the times of a session are in order. A time before the previous one raises `BadFile`.
+
+        Args:
+            moments: name of a column -> its time, in the expected order; `None` for an empty field.
+        """
         last: tuple[str, datetime] | None = None
         for column, at in moments.items():
             if at is not None and last is not None and at < last[1]:
