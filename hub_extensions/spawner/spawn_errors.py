@@ -80,15 +80,15 @@ def refusal(
     status: int = 400,
     log_tail: str = "",
 ) -> web.HTTPError:
-    """Return the exception to raise from ``Spawner.start`` or ``options_from_form``.
+    """Return the exception to raise from ``Spawner.start`` or ``options_from_form`` if the user cannot have the server.
 
     Args:
         why: one or two sentences for the user: what happened, why, and what to do. Either plain text, which is escaped
             in HTML, or reasons, which pages translate.
         reason: label of the metric, such as ``unknown-offer``.
-        log_message: the hub's log line; `why` if empty.
+        log_message: the hub's log line; "" to log `why`.
         status: the HTTP status of the answer.
-        log_tail: the last lines of the server's own log, for administrators.
+        log_tail: the last lines of the server's own log, for administrators; "" without a log.
     """
     error: Any  # the attributes below are JupyterHub's custom, not tornado's
     message = why if isinstance(why, str) else as_text(why)
@@ -159,12 +159,18 @@ def service_away(since: datetime, *, kept: bool) -> web.HTTPError:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Whether this error was made by `refusal`."""
+    """Whether this error was made by `refusal`. False for None."""
     return bool(getattr(error, "gpu_reason", ""))
 
 
 def reason_of(error: BaseException | None) -> str:
-    """Return the metric's `reason` of a failed start: the refusal's own, ``too-slow`` after a timeout, otherwise ""."""
+    """Return the label of a failed start for the metric.
+
+    It is the one of the refusal, ``too-slow`` after a timeout, otherwise "".
+
+    Args:
+        error: the exception of the start; None without one.
+    """
     slow = TOO_SLOW if isinstance(error, asyncio.TimeoutError) else ""
     return str(getattr(error, "gpu_reason", "")) or slow
 
@@ -248,7 +254,9 @@ def spawn_reasons(spawn: asyncio.Future[Any] | None) -> Sequence[Reason]:
 
 
 class StartTookTooLong(asyncio.TimeoutError):
-    """An admitted server did not start within ``start_timeout``. JupyterHub counts this as a failed start.
+    """A start that the GPU service had admitted did not get ready within ``start_timeout``.
+
+    JupyterHub counts this as a failed start.
 
     Attributes:
         limit: the timeout, in seconds.

@@ -39,7 +39,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Sections:
-    """This product's sections of a hub's configuration, read and checked.
+    """This product's sections of a hub's configuration, read and checked by `read_sections`.
 
     Each field is a dataclass of ``core`` with the settings of one section: `offers` of ``c.GpuOffers``, and so on.
     """

@@ -135,7 +135,8 @@ def place_in_queue(overview: UserOverview | None, server: str, last: Iterable[Of
     """Return whether the server has a place in line: KEPT, NONE, or UNKNOWN if the GPU service does not answer.
 
     Args:
-        overview: None if the service does not answer.
+        overview: the service's answer about the user; None if it does not answer.
+        server: name of the server.
         last: offers of the server's last start. A CPU-only start had no place, whether the service answers or not.
     """
     if overview is None:
@@ -208,8 +209,9 @@ def home_entries(
     """Return the entries of the hub's home page, ordered by server name, with ended servers last.
 
     Args:
-        overview: None if the GPU service does not answer; then the only entry reports this.
-        titles: the administrator's titles of the offers.
+        overview: the GPU service's answer about the user; None if it does not answer, and the only entry reports this.
+        titles: offer id -> the administrator's title.
+        now: the current time.
     """
     if overview is None:
         return (HomeEntry("", AWAY, (SentencePiece(t("Your GPU: not known now, the GPU service does not answer.")),)),)

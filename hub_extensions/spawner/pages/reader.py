@@ -44,7 +44,7 @@ class PageReader:
     """Mixin of our spawners with the methods for page templates. The page's reader may be an administrator."""
 
     def gpu_catalogue(self, static_url: object) -> Catalogue:
-        """Return the catalogue in the language of the person who reads a page.
+        """Return the catalogue (the texts in one language) for the person who reads a page.
 
         Args:
             static_url: the template variable of this name. It is a method of the request handler, which is found by it.
@@ -104,7 +104,9 @@ class PageReader:
 
     @staticmethod
     def gpu_halves(text: str) -> tuple[str, str]:
-        """Split a text such as ``ready at %1, or later`` at its parameter, which a template renders itself."""
+        """Split a text such as ``ready at %1, or later`` at its parameter ``%1``, whose value a template
+        renders itself.
+        """
         return halves(text)
 
     def gpu_explainer(self, t: Catalogue) -> Callable[[str], list[tuple[str, str]]]:
@@ -120,7 +122,10 @@ class PageReader:
         return glossary.listed(t)
 
     def gpu_words(self, t: Catalogue) -> Mapping[str, str]:
-        """Return English text -> translation for the script of the waiting page. Untranslated texts are left out."""
+        """Return the translations for the script of the waiting page: English text -> its translation.
+
+        Texts without a translation are left out.
+        """
         known = ((text, t.known(text)) for text in texts_of_script())
         return {text: found for text, found in known if found is not None}
 

@@ -174,19 +174,20 @@ def form_html(
     server: str = "",
     t: Catalogue = ENGLISH,
 ) -> str:
-    """Return the HTML of the form in the language of a catalogue.
+    """Return the HTML of the form in one language.
 
     Args:
         state: the GPU service's last answer; None before the first.
         saved: offers of the user's last choice, or of the link that led to the form. They are preselected if they are
             offered, else named as missing.
         linked: `saved` comes from a link.
-        away_since: ISO time since when the service has not answered; then the form shows no counts and no waits. ""
-            if it answers.
+        away_since: ISO time since when the service has not answered; then the form shows no counts and no waits. "" if
+            it answers.
         notice_hint: how users can be notified that their GPU is ready; "" hides the check box for it.
         notify: that check box is checked.
         help_url: URL of the help page; "" shows no link.
         server: name of the server, to show why its last start failed.
+        t: the catalogue (the texts in one language).
     """
     offers = _known_offers(state, saved, away=bool(away_since))
     listed = {offer.id for offer in offers}
@@ -370,6 +371,9 @@ def _suggestion(offer: OfferState, offers: Sequence[OfferState], t: Catalogue) -
 
     It is the largest smaller offer that starts now, else the offer that probably starts first. None if this offer
     itself starts now, or if no other offer is likely to start sooner.
+
+    Args:
+        offers: all offers of the form.
     """
     if offer.wait.now:
         return None

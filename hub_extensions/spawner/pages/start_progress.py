@@ -252,7 +252,7 @@ def _report_held_up(start: Start, problem: Problem) -> None:
 
 
 def report_starting(start: Start, titles: Mapping[str, str]) -> None:
-    """Add the event for a start that has been admitted and is now launched.
+    """Add the event for a start that the GPU service has admitted, and that is now launched.
 
     Args:
         titles: offer id -> the administrator's title.

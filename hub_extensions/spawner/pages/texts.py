@@ -23,7 +23,7 @@ def clock(moment: datetime) -> str:
 
 
 def isolation_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """Describe in words that a student knows how an offer is kept apart from other users of the same card."""
+    """Describe how an offer is kept apart from other users of the same card, in words that a student knows."""
     if offer.id == CPU:
         return t("For editing, small data and waiting.")
     memory, fault, compute = (offer.isolation.get(key, "none") for key in ("memory", "fault", "compute"))

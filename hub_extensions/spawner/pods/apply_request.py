@@ -120,8 +120,12 @@ def server_container(pod: V1Pod) -> V1Container:
 def remove_own_gpus(pod: V1Pod, *, ask: PodAsk, note: Callable[[str], None]) -> V1Pod:
     """Remove the administrator's own limits, requests and annotations for GPUs from the server's container.
 
-    The GPU comes with the offer instead. Other containers are left unchanged; if one of them requests a GPU, `note` is
-    called, because no lease covers that GPU.
+    The GPU comes with the offer instead. Other containers are left unchanged.
+
+    Args:
+        ask: what the offer asks of a pod; settings that it has too are not noted.
+        note: takes a line for the hub's log. It is called for each removed setting, and for another container that
+            requests a GPU, because no lease covers that GPU.
     """
     container = server_container(pod)
     resources = container.resources = get_k8s_model(V1ResourceRequirements, container.resources or {})
@@ -271,7 +275,12 @@ def set_scheduler(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
 def set_shared_memory(pod: V1Pod, *, ask: PodAsk, size: str, note: Callable[[str], None]) -> V1Pod:
     """Mount ``/dev/shm`` with this size, unless the administrator's settings mount it.
 
-    If the offer brings a mount of its own (`forbids_shm`), the administrator's is removed and noted.
+    If the offer brings a mount of its own (`forbids_shm`), the administrator's is removed.
+
+    Args:
+        ask: what the offer asks of a pod.
+        size: such as ``1Gi``; "" leaves the container's own.
+        note: takes a line for the hub's log. It is called for each removed mount.
     """
     container = server_container(pod)
     mounts = list(container.volume_mounts or ())

@@ -30,9 +30,10 @@ AnyLogger = logging.Logger | logging.LoggerAdapter[Any]
 
 @dataclass(eq=False)
 class LocalQueue:
-    """A LocalQueue of Kueue as it was last read, with Kueue's messages about its workloads.
+    """A LocalQueue of Kueue as it was last read, with Kueue's messages about its workloads. `local_queue` makes it.
 
     Attributes:
+        namespace, name: where it is in the cluster.
         problem: why no pod in this queue can start; None if no such problem is known.
     """
 

@@ -48,7 +48,11 @@ START_AGAIN = "start-again-for-a-place"
 
 
 class PodOver(Exception):
-    """The pod of a launch has ended and will not become a server. `state` has the reason."""
+    """The pod of a launch has ended and will not become a server.
+
+    Attributes:
+        state: the last state of the pod, with the reason.
+    """
 
     def __init__(self, state: PodState) -> None:
         super().__init__(state.reason)
@@ -56,7 +60,7 @@ class PodOver(Exception):
 
 
 class Launch:
-    """The launch of one admitted start: everything from the creation of its pod until the server runs.
+    """The launch of one start that the GPU service has admitted, from the creation of its pod until the server runs.
 
     With a GPU, time spent waiting for the GPU in the cluster, or for a cluster that does not answer, does not count
     against `limit`. With CPU only, all time counts, because such a start waits in no line.
