@@ -254,7 +254,7 @@ def spawn_reasons(spawn: asyncio.Future[Any] | None) -> Sequence[Reason]:
 
 
 class StartTookTooLong(asyncio.TimeoutError):
-    """A start that the GPU service had admitted did not get ready within ``start_timeout``.
+    """A server did not get ready within ``start_timeout`` after its start was admitted.
 
     JupyterHub counts this as a failed start.
 

@@ -61,10 +61,10 @@ class HomeEntry:
 
 @dataclass(frozen=True, slots=True)
 class FailedView:
-    """The failed start of a server, as the page of the server shows it.
+    """The failed start of a server, as the page of the server shows it. `failed_view` makes it.
 
     Attributes:
-        pieces: what happened, why, and that the GPU was given back.
+        pieces: what happened, why, and that the GPU was given back; in parts, because some may be untranslated.
         at: when it failed, in ISO form and as clock time; None if it is not known.
         title: title of the chosen offer; "" if it is not known.
         again: names and values of form fields with which a button starts the server again with the same choice; empty

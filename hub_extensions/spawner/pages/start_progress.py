@@ -51,7 +51,7 @@ Texts = Callable[[Catalogue], dict[str, Any]]
 
 @dataclass(eq=False)
 class Start:
-    """One start of a server, with the events that its waiting page shows.
+    """One start of a server, with the events that its waiting page shows. Each call of ``Spawner.start`` makes one.
 
     Attributes:
         options: what the user chose, validated.
@@ -252,7 +252,7 @@ def _report_held_up(start: Start, problem: Problem) -> None:
 
 
 def report_starting(start: Start, titles: Mapping[str, str]) -> None:
-    """Add the event for a start that the GPU service has admitted, and that is now launched.
+    """Add the event for a start that has been admitted: its server is now launched.
 
     Args:
         titles: offer id -> the administrator's title.

@@ -14,7 +14,7 @@ from hub_extensions.core.text.reasons import Reason, as_text, explain
 
 @dataclass(frozen=True, slots=True)
 class ApiRejection:
-    """Why the API server did not create a pod.
+    """Why the API server did not create a pod, from its answer. `rejection_of` makes it.
 
     Attributes:
         reason: label of the metric: ``quota``, ``cluster-refused``, ``cluster-rights``, ``kueue-away`` or

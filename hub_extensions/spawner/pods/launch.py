@@ -60,10 +60,11 @@ class PodOver(Exception):
 
 
 class Launch:
-    """The launch of one start that the GPU service has admitted, from the creation of its pod until the server runs.
+    """The launch of one start after its admission: everything from the creation of its pod until the server runs.
 
-    With a GPU, time spent waiting for the GPU in the cluster, or for a cluster that does not answer, does not count
-    against `limit`. With CPU only, all time counts, because such a start waits in no line.
+    `GpuKubeSpawner` makes one for each start. With a GPU, time spent waiting for the GPU in the cluster, or for a
+    cluster that does not answer, does not count against `limit`. With CPU only, all time counts, because such a start
+    waits in no line.
 
     Args:
         spawner: the server's spawner.
