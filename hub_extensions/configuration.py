@@ -521,9 +521,11 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
 
 
 def _add_limits(c: Any, culling: CullPolicy, notes: list[str]) -> None:
-    """Lift ``concurrent_spawn_limit``, which would also count servers that wait in line, unless it is set.
+    """Set the hub's limits so that servers which wait in line do no harm, unless an administrator has set them.
 
-    Limits that an administrator has set, and other programs that stop idle servers, are reported as notes.
+    ``concurrent_spawn_limit`` is lifted, because it would count such servers. ``slow_spawn_timeout`` is short, so that
+    users soon see the waiting page. Limits that an administrator has set, and other programs that stop idle servers,
+    are reported as notes.
     """
     limit = value_of(c, "JupyterHub", "concurrent_spawn_limit")
     if limit is None:
