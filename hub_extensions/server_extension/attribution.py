@@ -28,12 +28,12 @@ LITTLE_BYTES = 64 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A running process of this server, recognised by the lease mark in its environment.
+    """A running process of this server, recognised by the lease id in its environment (``JUPYTERHUB_GPU_LEASE``).
 
     Attributes:
         name: the base name of its program.
         session: path of the notebook from which it was started (``JPY_SESSION_NAME``); `None` if that is not set.
-        holds: it has opened the GPU's memory; `None` if that was not checked or may not be read.
+        holds: whether it has opened the GPU's memory device; `None` if that was not checked or may not be read.
     """
 
     pid: int
@@ -65,11 +65,12 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """The facts from which `held` decides about one device.
+    """The facts from which `held` finds out which of this server's programs hold memory of one device.
 
     Attributes:
         sample: what the driver reported about the device.
         programs: the running processes of this server.
+        kernels: the kernels of this server.
         shared: other servers may use the device too.
         several: this server has other devices besides this one.
         taken_seconds: how long ago memory of the device was allocated; `None` if the sampler has not seen it happen.
@@ -89,7 +90,11 @@ class DeviceFacts:
 
 
 def held(facts: DeviceFacts) -> HeldMemory:
-    """Return which of this server's programs hold memory of this device, from the first source that knows it."""
+    """Return which of this server's programs hold memory of this device.
+
+    The answer comes from the first source that has one: the driver's list of processes, the programs that have opened
+    the memory device, then the age of the kernels.
+    """
     listed, used = facts.sample.pids, facts.sample.memory_used_bytes
     if listed or (listed is not None and (used is None or facts.sees_all)):
         return _as_listed(facts, listed)
@@ -102,9 +107,10 @@ def held(facts: DeviceFacts) -> HeldMemory:
 
 
 def _as_listed(facts: DeviceFacts, listed: Sequence[int]) -> HeldMemory:
-    """Return the holders from the driver's list of processes, which is complete here.
+    """Return the programs of this server that hold memory, from the driver's list of processes, which is complete.
 
-    Only pids of `facts.programs` count; the others belong to other servers.
+    Args:
+        listed: pids of all processes on the device. Pids that are not in `facts.programs` belong to other servers.
     """
     ours = {program.pid: program for program in facts.programs}
     mine = [ours[pid] for pid in listed if pid in ours]
@@ -129,8 +135,10 @@ def _as_opened(facts: DeviceFacts, opened: Sequence[Program]) -> HeldMemory:
 
 
 def _as_started(facts: DeviceFacts) -> HeldMemory:
-    """Return as holder the only kernel that already existed when the memory was allocated, or a note if there are
-    several.
+    """Return the kernel that existed when the memory was allocated as the probable holder.
+
+    If that is not certain (several kernels existed, the device may be shared, or the time is not known), the result
+    names no holder but has a note.
     """
     taken = facts.taken_seconds
     if facts.shared or facts.several or taken is None:
@@ -192,7 +200,11 @@ def _named(
 
 
 def _line(program: Program, family: Mapping[int, Program]) -> list[Program]:
-    """Return the process and its ancestors that belong to this server, the process first."""
+    """Return a process and its ancestors that belong to this server, the process first.
+
+    Args:
+        family: all processes of this server, by pid.
+    """
     line, seen = [program], {program.pid}
     while line[-1].ppid in family and line[-1].ppid not in seen:
         line.append(family[line[-1].ppid])

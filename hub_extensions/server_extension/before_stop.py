@@ -37,9 +37,10 @@ log = logging.getLogger("hub_extensions.server_extension")
 
 
 class BeforeStop:
-    """Runs the steps before a stop, driven by the states that the service sends (`take`).
+    """Runs the steps before a stop of this server: interrupt cells, let pages save, run the user's hook (a program).
 
-    If the stop is withdrawn, the steps are cancelled, and a later stop begins with the first step again.
+    The extension passes each state that it receives from the service to `take`. If the stop is withdrawn, the steps are
+    cancelled, and a later stop begins with the first step again.
 
     Args:
         kernels: Jupyter Server's ``kernel_manager``.
@@ -71,7 +72,7 @@ class BeforeStop:
 
     @property
     def asked(self) -> bool:
-        """Return whether the open pages have been asked to save before this stop. Their time limit begins then."""
+        """Return whether open pages have been asked to save before this stop. The service then waits for their report."""
         return self._pages_asked
 
     @property
@@ -250,7 +251,11 @@ def _problem_with(hook: Path) -> str | None:
 
 
 async def _read(readable: int, into: bytearray) -> None:
-    """Read a program's output to its end, so that the program never blocks, and keep only its first part in `into`."""
+    """Read a program's output to its end, so that the program never blocks, and keep only its first part in `into`.
+
+    Args:
+        readable: file descriptor of the output.
+    """
     stream = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(readable, "rb", 0)

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """The connection of a panel.
+    """The connection of one open GPU panel, to which `Broadcast` sends messages.
 
     Attributes:
         every_seconds: the interval at which the panel wants new numbers.
@@ -81,7 +81,15 @@ class _Last:
 
 
 class Broadcast:
-    """Builds messages and sends them to the panels.
+    """Sends the state of this server's GPU to all connected panels. The extension makes one per server.
+
+    Args:
+        sampler: measures the GPU; its last reading is sent.
+        tick_seconds: interval at which it is checked whether something has to be sent.
+        unread_seconds: a panel that has not read its last message for this long is disconnected.
+        quiet_seconds: a panel that got nothing for this long gets an empty message, so that it knows the connection
+            is alive.
+        wall: returns the wall-clock time.
 
     Attributes:
         opened: at least one panel has connected since the server started, so its user has opened the server.
@@ -249,11 +257,17 @@ class Broadcast:
         return False
 
     def _due(self, listener: Listener, last: _Last, sampled: Sampled, now: float) -> bool:
-        """Return whether a listener's interval is over, within half a sampling period, as readings are not on time."""
+        """Return whether a listener's interval since its last numbers is over.
+
+        A message may be early by half a sampling period, because readings do not come exactly on time.
+        """
         return now - last.numbers_at >= listener.every_seconds - sampled.period_seconds / 2
 
     def _greeting(self, snapshot: Snapshot, sampled: Sampled, every_seconds: float) -> str:
-        """Return the first message for a new listener. Listeners that connect within one second get the same text."""
+        """Return the first message for a new listener: the snapshot and the history of the last ten minutes.
+
+        Listeners that connect within one second get the same text.
+        """
         key, now = (self._change, sampled.number, every_seconds), monotonic()
         if self._first is not None and self._first[0] == key and now - self._first[1] < 1.0:
             return self._first[2]
@@ -263,7 +277,11 @@ class Broadcast:
         return text
 
     def _noted(self, sampled: Sampled) -> Snapshot:
-        """Return the current snapshot, and increase the change number if more than numbers differ from the last one."""
+        """Return the current snapshot.
+
+        If more than numbers differ from the last snapshot, the change number is increased, so that all listeners get
+        it.
+        """
         snapshot = self._snapshot(sampled)
         if self._last is None or _differs(self._last, snapshot):
             self._last, self._change = snapshot, self._change + 1
@@ -290,12 +308,19 @@ class Broadcast:
 
 
 def _lines(snapshot: Snapshot) -> dict[str, bool]:
-    """Return uuid of a device -> whether its history shows this server's own memory rather than the device's."""
+    """Return for each device (by uuid) whether its history shows this server's own memory rather than the whole
+    device's.
+    """
     return {gpu.uuid: gpu.shared for gpu in snapshot.gpus}
 
 
 def _changed_kinds(before: dict[str, bool] | None, now: dict[str, bool]) -> bool:
-    """Return whether a device's history now shows the other kind of memory than the history that was sent."""
+    """Return whether the history has to be sent again, because a device's history now shows another kind of memory.
+
+    Args:
+        before: result of `_lines` when the history was last sent; `None` if it was never sent, so that it has to be.
+        now: the current result of `_lines`.
+    """
     return before is None or any(before.get(uuid, shared) != shared for uuid, shared in now.items())
 
 

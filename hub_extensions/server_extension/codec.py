@@ -108,7 +108,10 @@ def _value(hint: Any, data: Any, path: str) -> Any:
 
 
 def _fits(hint: Any, data: Any) -> bool:
-    """Return whether a value is of the type `hint`, which is ``str`` or a number; used for fields of either type."""
+    """Return whether a JSON value is a ``str`` (if `hint` is ``str``) or a number (for any other `hint`).
+
+    A field that may be either of them is decoded as the first type that fits.
+    """
     return isinstance(data, str) if hint is str else isinstance(data, (int, float)) and not isinstance(data, bool)
 
 
@@ -134,7 +137,11 @@ def _offer_id(data: str, path: str) -> OfferId:
 
 
 def _number(data: float, path: str) -> float:
-    """Return a finite number. Python also reads NaN and 1e999, which could not be encoded again."""
+    """Convert a JSON number of the field `path` to a finite float.
+
+    Raises:
+        CodecError: it is NaN or too large (such as 1e999). Python reads such values but could not encode them again.
+    """
     try:
         number = float(data)
     except OverflowError:

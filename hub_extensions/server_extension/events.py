@@ -33,6 +33,10 @@ class EndWatch:
 
     Events are due when the stop comes near, moves, or is withdrawn. A warning is repeated each minute, because a page
     may have missed it; pages recognise a repeat by cause and time. `EndEvents` sends the events.
+
+    Args:
+        repeat_seconds: interval at which a warning is repeated.
+        quiet_seconds: after this time without an event, the event ``quiet`` is due, which keeps the stream open.
     """
 
     def __init__(self, repeat_seconds: float = REPEAT_SECONDS, quiet_seconds: float = QUIET_SECONDS) -> None:
@@ -45,11 +49,12 @@ class EndWatch:
         self._sent_at: float | None = None
 
     def due(self, state: ServerState, clock: float, wall: datetime | None = None) -> tuple[str, ...]:
-        """Return the events to send after an answer of the service.
+        """Return the kinds of the events that have to be sent after an answer of the service.
 
         ``warn`` announces the stop, ``over`` withdraws it, and ``save`` asks the pages to save the open notebooks.
 
         Args:
+            state: the answer.
             clock: the monotonic clock, in seconds.
             wall: the current wall-clock time. With it, the last warning before the stop is also sent as an event,
                 because a hidden page's own timers run late. `None` leaves it out.
@@ -72,7 +77,10 @@ class EndWatch:
         return tuple(kinds)
 
     def quiet(self, clock: float) -> bool:
-        """Return whether the event ``quiet`` has to be sent now, because no event was sent for `QUIET_SECONDS`."""
+        """Return whether the event ``quiet`` has to be sent now, because no event was sent for `QUIET_SECONDS`.
+
+        The event has no content. It keeps the stream open, because a proxy closes a stream that is silent for a minute.
+        """
         first = self._sent_at is None
         if self._sent_at is None or clock - self._sent_at >= self._quiet_seconds:
             self._sent_at = clock
@@ -101,7 +109,10 @@ class EndEvents:
             self._send(kind, state.countdown, state.keep)
 
     def keep_alive(self) -> None:
-        """Send the event ``quiet`` if it is due. Called after each request to the service, answered or not."""
+        """Send the event ``quiet``, which keeps the stream open, if no other event was sent for `QUIET_SECONDS`.
+
+        Called after each request to the service, answered or not.
+        """
         if self._watch.quiet(self._clock()):
             self._send("quiet", None, None)
 
@@ -118,7 +129,10 @@ def is_followed() -> bool:
 
 
 def _is_last(state: ServerState, wall: datetime | None) -> bool:
-    """Return whether the time of the last warning before the stop has come."""
+    """Return whether it is time for the last warning before the stop.
+
+    False if no stop is coming, or if `wall` is `None`.
+    """
     last = state.countdown.last_warning if state.countdown is not None else None
     return last is not None and wall is not None and wall >= last
 

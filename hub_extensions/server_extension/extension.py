@@ -63,7 +63,10 @@ def open_reader(environ: Mapping[str, str]) -> Reader:
 
 
 class GpuExtension(ExtensionApp):
-    """This server's GPU: `gpu/snapshot`, `gpu/history`, `gpu/live`, `gpu/keep`, `gpu/saved`, `gpu/warned`."""
+    """The application object that Jupyter Server loads. It adds the routes below ``gpu/`` and starts all other parts.
+
+    Those are the sampler (reads the GPU), the client of the GPU service, and the sender of messages to open panels.
+    """
 
     name = "jupyterhub_gpu"
 

@@ -31,7 +31,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Known:
-    """A kernel, and when it started on the monotonic clock; `None` if not known."""
+    """A kernel of the last refresh, as `KernelReader` remembers it.
+
+    Attributes:
+        began: when the kernel started, in seconds of the monotonic clock; `None` if that is not known.
+    """
 
     kernel: Kernel
     began: float | None
@@ -41,6 +45,10 @@ class KernelReader:
     """Reads this server's kernels with their notebooks.
 
     `refresh` asks Jupyter Server in its event loop. `kernels` returns the last answer and may be called in any thread.
+
+    Args:
+        session_manager: Jupyter Server's, which knows the notebook of each kernel.
+        kernel_manager: Jupyter Server's, which knows the process of each kernel.
     """
 
     def __init__(self, session_manager: Any, kernel_manager: Any) -> None:
@@ -161,6 +169,7 @@ class GpuProcesses:
         """Find all processes of this server in /proc.
 
         Args:
+            clock: the monotonic clock in seconds.
             hidden: the driver does not show who uses the GPU, so it is checked here which processes have opened it.
         """
         self._scanned_at = clock

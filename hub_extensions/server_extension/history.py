@@ -37,11 +37,11 @@ class Point:
 
 
 class Ring:
-    """A bounded history for each of this server's devices, with the points of the last `span_seconds`.
+    """The measurements of each of this server's devices in the last `span_seconds`, kept in memory for the curves.
 
     Args:
         uuids: the devices known at the start; `add` accepts further ones.
-        span_seconds: older points are discarded.
+        span_seconds: older points (measurements) are discarded.
     """
 
     def __init__(self, uuids: tuple[str, ...], span_seconds: float = SPAN_SECONDS) -> None:
@@ -69,7 +69,13 @@ class Ring:
                 points.popleft()
 
     def gap(self, at: float) -> None:
-        """Record for all devices that nothing was known at this time. Only the two ends of a long gap are kept."""
+        """Record for all devices that nothing was measured at this time, so that their curves have a gap there.
+
+        Of several gaps in a row, only the first and the last are kept.
+
+        Args:
+            at: time on the monotonic clock.
+        """
         with self._lock:
             for points in self._points.values():
                 if len(points) > 1 and _is_gap(points[-1]) and _is_gap(points[-2]):
@@ -78,10 +84,11 @@ class Ring:
                     points.append(Point(at, None, None))
 
     def series(self, now: float, *, silent: bool = False) -> tuple[Series, ...]:
-        """Return the curves of all devices, each with the age of its points at `now`, oldest first.
+        """Return the curves of all devices, for a panel. Each has the ages of its points at `now`, the oldest first.
 
         Args:
-            silent: nothing is known at `now`, so each curve ends with a gap.
+            now: present time on the monotonic clock.
+            silent: the driver does not answer now, so each curve ends with a gap.
         """
         with self._lock:
             kept = {uuid: tuple(points) for uuid, points in self._points.items()}
@@ -102,7 +109,7 @@ class Ring:
         return tuple(found)
 
     def highest(self, since: float) -> float | None:
-        """Return the highest use of any device in percent that this server measured after `since`.
+        """Return the highest use of any device in percent that this server measured after `since` (monotonic clock).
 
         `None` if it measured nothing in that time.
         """

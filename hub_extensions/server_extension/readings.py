@@ -27,7 +27,13 @@ FRESH_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HeldMemory:
-    """The memory of a device that this server's own programs hold; the fields are as in ``messages.GpuReading``."""
+    """The memory of one device that this server's own programs hold, and which programs they are.
+
+    Attributes:
+        own_memory_bytes: the sum over these programs; `None` if it is not known.
+        holders: the notebooks and programs that hold the memory; `None` if they are not known.
+        note: why `holders` or their amounts are not known or only probable; `None` if they are certain.
+    """
 
     own_memory_bytes: int | None = None
     holders: tuple[Holder, ...] | None = None
@@ -41,7 +47,8 @@ class Entitlement:
     Attributes:
         uuids: this server's devices, in the order in which CUDA numbers them.
         environ: the server's environment variables, with HAMi's limits and, in a pod, how the pod got its GPU.
-        asked: there is a GPU service that knows the lease. Without a service, no device is shared by agreement.
+        asked: this server is connected to a GPU service, which knows the lease. Without a service, no device is shared
+            by agreement.
         state: the service's last state of this server; `None` before the first one, or if the service does not know
             this server.
     """
@@ -54,7 +61,13 @@ class Entitlement:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """The amount of memory of one device that this server may use; the fields are as in ``messages.GpuReading``."""
+    """How much memory of one device this server may use.
+
+    Attributes:
+        shared: other servers may use the device too; also True if that is not known.
+        limit_bytes: the limit; `None` if the server may use all memory of the device.
+        limit_source: ``share`` (by agreement), ``hami`` (enforced by HAMi), or "" without a limit.
+    """
 
     shared: bool
     limit_bytes: int | None = None
@@ -63,9 +76,10 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True)
 class ExternalUse:
-    """GPU use that was not measured by this server: Prometheus has it from DCGM, and the service passes it on.
+    """GPU use that this server did not measure: Prometheus has it from DCGM, and the service passes it on.
 
     Attributes:
+        figures: the last figures that came from the service.
         fresh: False if no new figures have come for too long.
     """
 
@@ -74,7 +88,7 @@ class ExternalUse:
 
 
 class FiguresWatch:
-    """Tracks how old the figures of `ExternalUse` are. Not thread-safe.
+    """Tracks how old the figures are that the service passes on (see `ExternalUse`). Not thread-safe.
 
     The figures have a time of another machine's clock. It only gives their age on arrival; from then on the age is
     counted by the monotonic clock.
@@ -84,7 +98,7 @@ class FiguresWatch:
         self._seen: tuple[Figures, float, float] | None = None
 
     def judge(self, figures: Figures | None, now: datetime, clock: float) -> ExternalUse | None:
-        """Return the last figures and whether they are fresh.
+        """Return the last figures, and whether they are fresh.
 
         Args:
             figures: the figures of the service's last state; `None` if they are missing or outdated.
@@ -92,7 +106,7 @@ class FiguresWatch:
             clock: the monotonic clock in seconds.
 
         Returns:
-            `None` if no figures ever came, because nothing but this server measures the device.
+            `None` if the service has never passed on any figures.
         """
         if figures is not None and (self._seen is None or self._seen[0].at != figures.at):
             self._seen = (figures, clock, max(0.0, (now - figures.at).total_seconds()))
@@ -114,11 +128,12 @@ def reading_of(
     """Return what the panel shows of one device.
 
     Args:
+        device: the device's fixed properties.
         sample: what the driver reported about the device; `None` if it reported nothing.
         at: the time of the reading if there is no sample.
         held: memory that this server's programs hold; `None` if that was not examined.
         limit: how much memory this server may use.
-        outside: use that was measured elsewhere, or `None`.
+        outside: use that was measured elsewhere; `None` if only this server measures the device.
     """
     held = held or HeldMemory()
     reading = GpuReading(
@@ -184,6 +199,9 @@ def memory_limit_of(device: Device, right: Entitlement) -> MemoryLimit:
     If it is not known whether other servers use the device, it counts as shared, so that a neighbour's memory is never
     shown as this server's own. A limit of HAMi takes precedence over a share by agreement, because HAMi enforces it on
     CUDA programs. HAMi sets it on every device that it divides, whatever the lease contains.
+
+    Args:
+        right: the lease and environment variables from which the limit is known.
     """
     hami = _hami_limit(device, right)
     if hami is not None:
@@ -225,9 +243,9 @@ _ALONE = frozenset(mechanism.value for mechanism in ALONE)
 
 
 def _hami_limit(device: Device, right: Entitlement) -> int | None:
-    """Return HAMi's limit in bytes: ``CUDA_DEVICE_MEMORY_LIMIT_<index>``, or the variable without an index.
+    """Return HAMi's memory limit in bytes: ``CUDA_DEVICE_MEMORY_LIMIT_<index>``, or the variable without an index.
 
-    `None` if neither is set. HAMi sometimes sets more than the device has; that is reduced to the device's size.
+    `None` if neither is set. HAMi sometimes sets more than the device has; the result is then the device's size.
     """
     index = right.uuids.index(device.uuid) if device.uuid in right.uuids else 0
     name = "CUDA_DEVICE_MEMORY_LIMIT"
@@ -238,7 +256,9 @@ def _hami_limit(device: Device, right: Entitlement) -> int | None:
 
 
 def _bytes(text: str) -> int | None:
-    """Parse a size as HAMi writes it (``1024m``); `None` if it is invalid, or 0, which means no limit."""
+    """Parse a size as HAMi writes it, such as ``1024m``. `None` if it is malformed, or 0, with which HAMi sets no
+    limit.
+    """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None

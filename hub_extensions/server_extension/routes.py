@@ -30,10 +30,10 @@ UNHEARD_MILLISECONDS = 60_000
 
 
 class PanelHandler(BoundedBody, APIHandler):  # type: ignore[misc]  # its `prepare` has an option of its own
-    """A route without a body: the caller is checked before any byte of a body is read, and a body that comes anyway is
-    limited.
+    """Base class of the routes that take no body.
 
-    Jupyter Server itself would read up to half a GiB from anybody, without a time limit.
+    The caller is checked before any byte of a body is read, and a body that comes anyway is limited. Jupyter Server
+    itself would read up to half a GiB from anybody, without a time limit.
     """
 
     auth_resource = RESOURCE
@@ -78,7 +78,11 @@ class LinkHandler(PanelHandler):
         self._link = link
 
     async def pass_on(self, wanted: Awaitable[ServerState]) -> None:
-        """Send the service's answer, or its refusal, to the browser."""
+        """Await a request to the service, and send its answer or its refusal to the browser.
+
+        Args:
+            wanted: the request, such as `ServiceLink.keep`.
+        """
         try:
             state = await wanted
         except RequestRefused as refused:
@@ -193,7 +197,9 @@ class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignor
         self.close(code, reason)
 
     def _bound_what_waits(self) -> None:
-        """Set socket options: a vanished browser is noticed within a minute, and little unsent data is buffered."""
+        """Set socket options of the connection, so that a vanished browser is noticed within a minute and little unsent
+        data is buffered.
+        """
         stream = None if self.ws_connection is None else getattr(self.ws_connection, "stream", None)
         connection = getattr(stream, "socket", None)
         if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
@@ -204,7 +210,10 @@ class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignor
 
 
 def seconds_in(text: str) -> float:
-    """Parse the interval that a page asks for, limited to the allowed range; the shortest if it is not a number."""
+    """Parse the interval in seconds that a page asks for, limited to the allowed range.
+
+    A text that is not a number gives the shortest interval.
+    """
     try:
         seconds = float(text)
     except ValueError:
@@ -215,7 +224,10 @@ def seconds_in(text: str) -> float:
 
 
 def _heard(future: asyncio.Future[None]) -> None:
-    """Retrieve a future's exception, so that asyncio does not log a message to a panel that went away meanwhile."""
+    """Retrieve the exception of a finished send, because asyncio would otherwise log it.
+
+    It is expected if the panel was closed before the message was sent.
+    """
     if not future.cancelled():
         future.exception()
 

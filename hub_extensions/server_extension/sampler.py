@@ -63,7 +63,8 @@ class Sampled:
     """The last reading (measurement of all devices of this server), and whether the driver answers.
 
     Attributes:
-        state, reason: as in ``messages.Snapshot``: whether values can be read now, and if not, why.
+        state: whether values can be read now, as a code of ``messages.Snapshot``, such as ``ok``.
+        reason: why values cannot be read; `None` if they can.
         gpus: the last known values, however old.
         read_at: when they were read, on the monotonic clock; `None` before the first reading.
         number: how many readings have succeeded so far, by which a new one is recognised.
@@ -80,7 +81,13 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Paces:
-    """The sampler's intervals and time limit in seconds (see the constants above). Tests use shorter ones."""
+    """The sampler's intervals and time limit in seconds. Tests use shorter ones.
+
+    Attributes:
+        shortest: shortest interval between readings, while a panel is open.
+        unwatched: interval while no panel is open.
+        hung_after: a call of the driver that takes longer counts as hanging.
+    """
 
     shortest: float = SHORTEST_SECONDS
     unwatched: float = UNWATCHED_SECONDS
@@ -120,7 +127,7 @@ class Sampler:
         uuids: the leased devices. If it is empty and `finds` is False, no thread is started.
         finds: no variable names the devices; all devices that the reader finds belong to this server.
         no_gpu: what the panel shows if this server has no GPU.
-        environ: environment variables with HAMi's memory limits; `None` for those of this process.
+        environ: environment variables with HAMi's memory limits; `None` for none.
         paces: shorter intervals for tests; `None` for the normal ones.
         wall: returns the wall-clock time, which is only displayed; intervals are measured by the monotonic clock.
     """
@@ -228,8 +235,9 @@ class Sampler:
         return call if call is not None and self._is_hung(call) else None
 
     def _is_hung(self, call: _Call) -> bool:
-        """Return whether a call takes so long that it counts as hanging. With a driver that is always slow, a call must
-        take much longer than the previous one.
+        """Return whether a call of the driver takes so long that it counts as hanging.
+
+        With a driver that is always slow, a call must take much longer than the previous one.
         """
         return monotonic() - call.started >= max(self._paces.hung_after, 3 * self._took)
 
@@ -356,7 +364,12 @@ class Sampler:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of the driver in progress: `started` on the monotonic clock, `since` in wall-clock time."""
+    """A call of the driver in progress.
+
+    Attributes:
+        started: when it began, in seconds of the monotonic clock.
+        since: when it began, in wall-clock time.
+    """
 
     started: float
     since: datetime

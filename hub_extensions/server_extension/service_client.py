@@ -98,9 +98,9 @@ class ServiceLink:
         note: why `state` is missing or old; `None` if the last request succeeded.
 
     Args:
-        address: `None` outside a hub; then nothing is ever requested.
+        address: address of the service; `None` outside a hub, where nothing is ever requested.
         report: returns the report about this server. Its argument is the time of the last delivered report on the
-            monotonic clock. The steps before a stop are added here.
+            monotonic clock. This class adds how far the steps before a stop are.
         on_state: called with each new state.
         on_answer: called after each request of the loop, answered or not.
         before_stop: carries out the steps before a stop (interrupt cells, save, hook); `None` for none.
@@ -264,7 +264,7 @@ class ServiceLink:
         return replace(report, hook_ran=stop.hook_ran, has_hook=stop.has_hook)
 
     async def _order(self, path: str, body: str) -> ServerState:
-        """Send a request of the user, and return the new state that the service answers with."""
+        """Pass a user's request on to the service, and return the new state that the service answers with."""
         state = await self._ask("POST", path, body)
         self._orders += 1
         self._take(state)
@@ -272,10 +272,11 @@ class ServiceLink:
         return self.state
 
     def _take_unless_ordered(self, state: ServerState, orders: int) -> None:
-        """Use a state from the service, unless a user's request was answered meanwhile with a newer one.
+        """Use a state from the service, unless the answer to a user's request has brought a newer state in the
+        meantime.
 
         Args:
-            orders: number of answered user's requests when the state was requested.
+            orders: number of users' requests that had been answered when the state was requested.
         """
         if orders == self._orders:
             self._take(state)
@@ -379,7 +380,11 @@ def _status(response: HTTPResponse) -> int:
 
 
 def _is_strangers(response: HTTPResponse) -> bool:
-    """Return whether something other than the GPU service answered, such as a hub without it, by a page or redirect."""
+    """Return whether an error answer came from something other than the GPU service.
+
+    That is so if it is a redirect or a page without an explanation in the service's format, such as a hub without the
+    service sends.
+    """
     if not 300 <= response.code < 500:
         return False
     try:

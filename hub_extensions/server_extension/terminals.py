@@ -12,10 +12,13 @@ from hub_extensions.adapters.linux.procfs import has_children
 
 
 def busy_terminals(manager: Any) -> int | None:
-    """Return how many of a server's terminals run a program; `None` if that cannot be seen for one of them.
+    """Return how many of a server's terminals run a program.
 
     Args:
         manager: Jupyter Server's ``terminal_manager``; `None` if terminals are disabled.
+
+    Returns:
+        `None` if terminals are disabled, or if the programs of one terminal cannot be seen.
     """
     shells = [shell_of(each) for each in getattr(manager, "terminals", {}).values()]
     if manager is None or None in shells:
