@@ -1,1 +1,3 @@
-"""Runs in the hub: adds sign-on sessions to any authenticator, and a sign-out that ends everything."""
+"""Runs in the hub: adds sign-on sessions (signed-in browsers) to any authenticator, and a sign-out that ends all parts
+of a session: cookies, tokens, pages and, if configured, servers.
+"""

@@ -1,7 +1,8 @@
 """Report ended sessions to the gate and the GPU service, and retry until they have answered.
 
-The end of a session does not wait for the reports. The hub has deleted the session's tokens by then, so gate and
-service would find out at their next check of a token even without a report.
+The gate answers a proxy's question whether a request may pass to an app. The end of a session does not wait for the
+reports. The hub has deleted the session's tokens by then, so gate and service would find out at their next check of a
+token even without a report.
 """
 
 from __future__ import annotations
@@ -49,9 +50,12 @@ class PendingReport:
 
 
 class EndsCaller(ABC):
-    """Reports ended sessions to one other process (the gate or the GPU service).
+    """Reports ended sessions to one other process (the gate or the GPU service), and retries until it confirms them.
 
-    If several reports are pending, the latest is sent first. `log` is the logger of the hub.
+    If several reports are pending, the latest is sent first.
+
+    Args:
+        log: the logger of the hub.
     """
 
     called: str
@@ -63,7 +67,10 @@ class EndsCaller(ABC):
         self._sender: asyncio.Future[None] | None = None
 
     def report(self, ended: EndedSessions) -> asyncio.Future[bool]:
-        """Queue a report. The returned future is done when the other process has confirmed it."""
+        """Queue a report. The returned future gets the result True when the other process has confirmed the report.
+
+        A pending report of the same user is merged with it.
+        """
         known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         report = PendingReport(ended, [known])
         before = self._waiting.pop(ended.user, None)
@@ -108,7 +115,12 @@ class EndsCaller(ABC):
 
 
 class GateCaller(EndsCaller):
-    """Reports ended sessions to the gate. A hub has at most one."""
+    """Reports ended sessions to the gate, so that it drops its own sessions of them. A hub has at most one.
+
+    Args:
+        address: the gate's address, and the secret with which the requests are signed.
+        log: the logger of the hub.
+    """
 
     called = "The gate"
 
@@ -145,6 +157,10 @@ class GateCaller(EndsCaller):
 class ServiceCaller(EndsCaller):
     """Reports ended sessions to the GPU service, so that it discards the logins that it has cached. A hub has at most
     one.
+
+    Args:
+        service: the client of the service.
+        log: the logger of the hub.
     """
 
     called = "The GPU service"

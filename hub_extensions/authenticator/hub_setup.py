@@ -62,7 +62,15 @@ def add_sign_on(
 
 
 def _loaded(named: Any) -> type:
-    """Load the class as the hub would: from an entry point or an import path; the default is the hub's own."""
+    """Load an authenticator class as the hub would.
+
+    Args:
+        named: value of ``c.JupyterHub.authenticator_class``: a class, the name of an entry point, or an import path.
+            `None` is the hub's default, PAM.
+
+    Raises:
+        AuthenticatorUnknown: it cannot be loaded, or is not a class.
+    """
     if isinstance(named, type):
         return named
     name = str(named or "pam")
@@ -101,8 +109,10 @@ def _add_to_hub(c: Any) -> None:
 
 
 def _language_of_page(user: object) -> Any:
-    """Return the function with which a template finds the language of its page. As a template variable that is
-    callable, the hub calls this for each page, with the user who reads it.
+    """Return the function `language_of_page`, with which a template finds the language of its page.
+
+    This function is set as a template variable. The hub calls such a function for each page, with the user who reads
+    it, and gives the template its result.
     """
     from hub_extensions.authenticator.requests import language_of_page  # JupyterHub's handlers take their time to load
 
@@ -110,8 +120,9 @@ def _language_of_page(user: object) -> Any:
 
 
 def _add_to_servers(c: Any, cache_seconds: int | None) -> None:
-    """Configure in all spawners the key of each server, and how long a server caches logins. These are set in
-    ``Spawner`` and in each section of a spawner class that sets the same traits.
+    """Configure all spawners: each server gets a key of its own, and a limit for how long it caches logins.
+
+    Both are set in the section ``Spawner``, and in each section of a spawner class that sets the same traits.
 
     Args:
         cache_seconds: how long a server caches a login; `None` does not set it.

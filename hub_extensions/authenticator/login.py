@@ -38,7 +38,10 @@ def allowed_next_url(validate: Callable[[str], str], address: str) -> str:
 
 
 class SessionLoginMixin:
-    """Mixin for a handler that signs users in, with the hub's `login_user` or with `set_login_cookie` only."""
+    """Mixin for an authenticator's handler of sign-in: each sign-in begins a session.
+
+    It works for handlers that call the hub's `login_user`, and for those that call only `set_login_cookie`.
+    """
 
     _sign_on_new = False
 
@@ -47,7 +50,9 @@ class SessionLoginMixin:
         return allowed_next_url(super()._validate_next_url, next_url)  # type: ignore[misc]
 
     async def login_user(self: Any, data: Any = None) -> Any:
-        """Begin a new session, even if this browser has one."""
+        """Sign the user in as the hub does, in a new session, even if this browser has one. Refusals go to the audit
+        log.
+        """
         self._sign_on_new = True
         try:
             user = await super().login_user(data)  # type: ignore[misc]  # the handler behind us has it
@@ -98,7 +103,7 @@ class SessionLoginMixin:
 
 
 class SessionLogoutMixin:
-    """Mixin for the handler of ``/logout``."""
+    """Mixin for the handler of ``/logout``, which ends this browser's session."""
 
     async def prepare(self: Any) -> None:
         """Refuse requests that do not load a page, such as an image in a notebook, because servers may stop with the
@@ -117,8 +122,9 @@ class SessionLogoutMixin:
         self.authenticator.sign_on.clear_cookie(self)
 
     def clear_login_cookie(self: Any, name: Any = None) -> None:
-        """End the session when the hub deletes the login cookie. An authenticator's own logout handler with its own
-        `get` may call nothing else.
+        """End the session when the hub deletes the login cookie.
+
+        `default_handle_logout` is not enough, because an authenticator's own logout handler may call only this method.
         """
         self._end_session()
         super().clear_login_cookie(name)  # type: ignore[misc]

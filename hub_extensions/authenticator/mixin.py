@@ -27,7 +27,7 @@ EVERY_REQUEST = -1
 
 
 class SignOnMixin:
-    """Mixin for any authenticator of JupyterHub 5.3 to 6.
+    """Mixin that gives any authenticator of JupyterHub 5.3 to 6 sign-on sessions. `with_sessions` makes the class.
 
     Attributes:
         sign_on_config: the settings of the sessions.
@@ -57,7 +57,6 @@ class SignOnMixin:
         return [t("This hub's authenticator cannot say when an account ends: end its sessions here.")]
 
     def sign_on_now(self) -> datetime:
-        """Return the hub's time."""
         return datetime.now(timezone.utc)
 
     def get_handlers(self, app: Any) -> list[Any]:

@@ -30,7 +30,7 @@ EVENTS_SHOWN = 20
 
 
 class FormPage(BoundedBody, BaseHandler, ABC):  # type: ignore[misc]  # jupyterhub has no types
-    """A page of the hub with forms of limited size. The XSRF token is in the form's body."""
+    """Base class of a page with forms of limited size. The XSRF token is in the form's body."""
 
     body_bytes = 16 * 1024
     _has_form = False
@@ -162,7 +162,13 @@ def _person(handler: Any) -> Any:
 
 
 def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]:
-    """Return the users with sessions whose names contain `search`, by name, at most `MAX_PEOPLE`."""
+    """Return one row for each user with a session, for the admins' page: the name and the sessions.
+
+    The rows are sorted by name, and at most `MAX_PEOPLE`.
+
+    Args:
+        search: only users whose names contain this text; "" for all.
+    """
     sign_on = sign_on_of(handler)
     current = sign_on.session_of(handler)
     registry = sign_on.registry
@@ -176,8 +182,9 @@ def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]
 
 
 def _without_session(handler: Any) -> Sequence[dict[str, Any]]:
-    """Return the users whose servers run although their account may no longer exist at the provider, for the admins'
-    page.
+    """Return one row for each user whose servers run although the account may no longer exist at the provider.
+
+    A row has the name, since when that is unknown, and the servers. The admins' page shows the rows.
     """
     unknown = sign_on_of(handler).registry.unknown
     found = [(handler.app.users[user_id], since) for user_id, since in unknown.items() if user_id in handler.app.users]

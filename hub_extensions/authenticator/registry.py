@@ -1,6 +1,7 @@
-"""All sessions in memory, by cookie, by user and by the hub's session id, so that no request waits for the database.
+"""All sign-on sessions (signed-in browsers) in memory, so that no request waits for the database.
 
-Changes are written to the database first. Only the times of last use are written later, once a minute (`note_uses`).
+They are found by cookie, by user and by the hub's session id. Changes are written to the database first. Only the times
+of last use are written later, once a minute (`note_uses`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,16 @@ tokens are deleted.
 
 
 class SessionRegistry:
-    """The hub's sessions, and those that ended recently. `now` is the hub's clock."""
+    """The hub's sign-on sessions (signed-in browsers), and those that ended recently. Each hub has one.
+
+    Args:
+        store: the database, from which all sessions are read first.
+        config: the limits of sessions.
+        now: returns the hub's time.
+
+    Attributes:
+        unknown: id of a user whose account may no longer exist at the provider -> since when this is unknown.
+    """
 
     def __init__(self, store: SignOnStore, config: SignOnConfig, now: Callable[[], datetime]) -> None:
         self.store = store
@@ -51,8 +61,14 @@ class SessionRegistry:
         self._ended_before_start = self._in_the_last_minutes_of_ends()
 
     def begin(self, user_id: int, user_agent: str, address: str) -> tuple[SignOnSession, str]:
-        """Create a session and the value of its cookie, which is never stored. The session is not registered: `put`
-        follows once it is written to the database.
+        """Create a session and the value of its cookie, of which only a hash is stored.
+
+        The session is not registered yet: the caller writes it to the database and then calls `put`.
+
+        Args:
+            user_id: the hub's id of the user.
+            user_agent: the browser's header, from which the name of the browser is derived.
+            address: the browser's IP address, which is shortened.
         """
         value = secrets.token_urlsafe(COOKIE_BYTES)
         now = self._now()
@@ -85,14 +101,18 @@ class SessionRegistry:
             self._by_user.pop(session.user_id, None)
 
     def living(self, cookie: str | None) -> SignOnSession | None:
-        """Return the session with this cookie, or `None`, or if it has ended. `cookie` is `None` if the
-        browser sent none.
+        """Return the session with this cookie; `None` if there is none or it has ended.
+
+        Args:
+            cookie: value of the session's cookie; `None` if the browser sent none.
         """
         return self._living.get(_hash_of(cookie)) if cookie else None
 
     def ended(self, cookie: str | None) -> SignOnSession | None:
-        """Return the session with this cookie if it ended recently (within `ENDED_KEPT`); otherwise `None`. `cookie` is
-        `None` if the browser sent none.
+        """Return the session with this cookie if it ended recently (within `ENDED_KEPT`); otherwise `None`.
+
+        Args:
+            cookie: value of the session's cookie; `None` if the browser sent none.
         """
         return self._ended.get(_hash_of(cookie)) if cookie else None
 
@@ -131,10 +151,13 @@ class SessionRegistry:
             self.use(session)
 
     def be_quiet(self, user_id: int, length: timedelta) -> None:
-        """For some time, do not count token checks of this user's servers as uses of a session. The servers were
-        instructed to check, and no person used them.
+        """Do not count token checks of this user's servers as uses of a session for some time.
+
+        The caller has instructed the servers to check their users, so these checks do not show that a person used a
+        server.
 
         Args:
+            user_id: the hub's id of the user.
             length: for how long.
         """
         self._quiet[user_id] = self._now() + length
@@ -148,7 +171,9 @@ class SessionRegistry:
         return [(session, cause) for session, cause in judged if cause is not None]
 
     def ended_recently(self) -> Iterable[SignOnSession]:
-        """Return the sessions that ended within `LATE_TOKENS`."""
+        """Return the sessions that ended within `LATE_TOKENS`, for which a late request may still have received a
+        token.
+        """
         since = self._now() - LATE_TOKENS
         return [each for each in self._ended.values() if each.ended is not None and each.ended >= since]
 
@@ -157,7 +182,7 @@ class SessionRegistry:
         return next((each.cause for each in self._ended.values() if each.id == session_id), "")
 
     def all_ended(self) -> Iterable[SignOnSession]:
-        """Return the sessions that ended within `ENDED_KEPT`."""
+        """Return the sessions that ended within `ENDED_KEPT`, the time for which they are remembered."""
         return list(self._ended.values())
 
     def ended_before_start(self) -> set[int]:

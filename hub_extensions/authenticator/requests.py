@@ -24,8 +24,9 @@ def sign_on_of(handler: Any) -> HubSignOn:
 
 
 def is_own(handler: Any, name: str) -> bool:
-    """Return whether the user `name` is the sender of this request, and the request may manage the sender's
-    sessions.
+    """Return whether a request may manage the sessions of the user `name` because they are the sender's own.
+
+    A token also needs the right to manage the sender's tokens.
     """
     asker = handler.current_user
     if not isinstance(asker, User) or asker.name != name:
@@ -41,11 +42,14 @@ def has_scope(handler: Any, scope: str) -> bool:
 
 
 def user_named(handler: Any, name: str, scope: str) -> Any:
-    """Return the hub's user with this name, if the request may see it. Raises HTTPError 403 or 404.
+    """Return the hub's user with this name, if the request may see it.
 
     Args:
         name: name of the user.
         scope: the scope that a request about another user needs.
+
+    Raises:
+        HTTPError: 403 if the sender is unknown. 404 if the user does not exist or the request may not see it.
     """
     if handler.current_user is None:
         raise web.HTTPError(403)
@@ -81,7 +85,9 @@ def as_row(session: SignOnSession, current: SignOnSession | None, t: Catalogue =
     """Return a session as a row for the pages and the REST API, as its user or an admin may see it.
 
     Args:
-        current: the session of the browser that asks, which is marked, or `None`.
+        session: the session.
+        current: the session of the browser that asks, whose row is marked; `None` if the request has no session.
+        t: the language of texts in the row.
     """
     return {
         "id": session.id,

@@ -36,12 +36,13 @@ StopReport = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class AskedServers:
-    """Names of the servers that were instructed to check their users with the hub again.
+    """Result of instructing servers to check their users with the hub again, by names of servers.
+
+    Servers in neither list do not run our extension.
 
     Attributes:
-        done: servers that have done so.
-        silent: servers that did not answer, and may be instructed again. Servers in neither list do not run our
-            extension.
+        done: servers that have checked their users.
+        silent: servers that did not answer, and may be instructed again.
     """
 
     done: tuple[str, ...]
@@ -49,14 +50,20 @@ class AskedServers:
 
 
 class UserServers:
-    """The servers of all users. `app` is the running JupyterHub."""
+    """Access to the running servers of all users, for the end of sessions.
+
+    Args:
+        app: the running JupyterHub.
+    """
 
     def __init__(self, app: Any) -> None:
         self._app = app
         self._client: HttpClient | None = None
 
     def facts(self, user: Any) -> Sequence[ServerFact]:
-        """Return the user's servers that run or are starting."""
+        """Return for each of the user's active servers whether it has a lease (a share of a GPU) and whether it is
+        starting.
+        """
         return [
             ServerFact(spawner.name, has_lease=bool(_lease(spawner)), waits=spawner.pending == "spawn")
             for spawner in _active(user)
@@ -84,10 +91,11 @@ class UserServers:
         return any(spawner.pending == "check" for spawner in _active(user))
 
     async def ask_again(self, user: Any, only: Collection[str] | None = None) -> AskedServers:
-        """Instruct running servers to check their users with the hub again.
+        """Instruct running servers to check their users with the hub again, and return which of them answered.
 
         Args:
-            only: names of the servers; `None` for all.
+            user: the hub's user.
+            only: names of the servers; `None` for all of the user's servers.
         """
         ready = [each for each in _active(user) if each.ready and each.server is not None]
         wanted = [each for each in ready if only is None or each.name in only]

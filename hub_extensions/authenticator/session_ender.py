@@ -68,10 +68,13 @@ had ended before, it is stopped then.
 
 
 class SessionEnder:
-    """Ends sessions.
+    """Ends sign-on sessions (signed-in browsers) together with their tokens and, if configured, servers. A hub has one.
 
     Args:
         app: the running JupyterHub.
+        registry: the sessions.
+        config: what ends together with a session, and the limits of sessions.
+        now: returns the hub's time.
         log_event: writes an event of the audit log to the hub's log.
         gate: the gate, to which ended sessions are reported; `None` without a gate.
         service: the GPU service, to which ended sessions are reported; `None` if the hub uses none.
@@ -105,15 +108,18 @@ class SessionEnder:
         lost_right: bool = False,
         account_unknown: bool = False,
     ) -> asyncio.Future[EndReport]:
-        """End sessions of one person. They are invalid when this returns; the returned report is complete when the
-        servers have answered.
+        """End sessions of one person. They are invalid when this returns.
 
         Args:
+            user_id: the hub's id of the person.
             sessions: the sessions to end.
             cause: why they end.
             by: name of the administrator who ended them; "" if no administrator did.
             lost_right: the person may not sign in any more.
             account_unknown: it is unknown whether the provider still has the person's account.
+
+        Returns:
+            A future with the report, which is done when servers and gate have answered.
         """
         began, now = time.monotonic(), self._now()
         user, living = self._user(user_id), self._registry.of_user(user_id)
@@ -164,8 +170,13 @@ class SessionEnder:
         return self._later(_with_answers(report, asked, known, began))
 
     def note_known(self, user_id: int, why: str) -> None:
-        """Record that the provider still has this person's account, so that the person's servers do not have to stop
-        for that reason. Does nothing if that was known already. `why` is written to the audit log.
+        """Record that the provider still has this person's account, so that the person's servers need not stop.
+
+        Does nothing if it was not doubted.
+
+        Args:
+            user_id: the hub's id of the person.
+            why: how this is known, for the audit log.
         """
         if user_id not in self._registry.unknown:
             return
@@ -179,7 +190,7 @@ class SessionEnder:
         self.report_to_service()
 
     def forget_unknown(self) -> None:
-        """Forget users whom the hub has deleted, if it was unknown whether the provider still has their account."""
+        """Remove deleted hub users from the list of users whose account may no longer exist at the provider."""
         known = {user_id for (user_id,) in self._app.db.query(orm.User.id)}
         gone = self._registry.unknown.keys() - known
         if gone:
@@ -228,6 +239,13 @@ class SessionEnder:
         A stop that was written earlier for the same run of a server stays in force if the new one is not due sooner,
         because the user has seen its time.
 
+        Args:
+            user_id: the hub's id of the user.
+            user: the hub's user.
+            plan: what ends with the sessions.
+            facts: the user's active servers.
+            cause: why the sessions ended.
+
         Returns:
             The pending stops that are in force for these servers, and which of them are new.
         """
@@ -274,8 +292,10 @@ class SessionEnder:
         return None if self._gate is None else self._gate.report(EndedSessions(name, sessions))
 
     def _delete_tokens(self, user_id: int, user: Any, plan: EndPlan) -> tuple[int, int]:
-        """Delete the tokens and OAuth codes that end with the sessions. Return how many tokens were deleted and how
-        many are left, without the servers' own tokens.
+        """Delete the tokens and OAuth codes that end with the sessions.
+
+        Returns:
+            How many tokens were deleted, and how many of the user's tokens are left. Tokens of servers are not counted.
         """
         db = self._app.db
         ids = {each.hub_session for each in plan.sessions}
@@ -320,7 +340,7 @@ class SessionEnder:
             self._roll_back()
 
     def deleted_users(self) -> Sequence[int]:
-        """Return the users with a session whose account the hub does not know any more."""
+        """Return the ids of users who have a session but no account at the hub any more."""
         known = {user_id for (user_id,) in self._app.db.query(orm.User.id)}
         return [user_id for user_id in self._registry.users() if user_id not in known]
 
@@ -348,8 +368,8 @@ class SessionEnder:
     async def _stop(self, stop: PendingStop) -> None:
         """Stop this run of a server at its time. A failed attempt is repeated until the run is over.
 
-        A stop that the GPU service has never taken over is reported to it afterwards, and stays in the database until
-        the service has the report.
+        If the GPU service did not take the stop over, the stop is reported to it afterwards. It stays in the database
+        until the service has the report.
         """
         taken_over = await self._wait_until_due(stop)
         report: StopReport | None = None
@@ -451,8 +471,9 @@ class SessionEnder:
             self._app.db.rollback()
 
     async def _stop_what_comes_back(self, stop: PendingStop) -> None:
-        """Cancel a start that waited in line when the hub was killed. Its place in the line still exists, so the next
-        process of the hub resumes the start.
+        """Cancel a start of a server that waited in line for a GPU when the hub was killed and whose session has ended.
+
+        Its place in the line still exists, so the restarted hub resumes the start. Then it is cancelled.
         """
         until = time.monotonic() + COMES_BACK_SECONDS
         while time.monotonic() < until:
@@ -463,8 +484,8 @@ class SessionEnder:
         await self._stop(stop)
 
     async def _ask_what_comes_back(self, user_id: int) -> None:
-        """Instruct a user's servers to check again after a restart of the hub, once the hub has found out which of them
-        still run.
+        """Instruct a user's servers to check again after a restart of the hub, once the hub knows which of them still
+        run.
         """
         until = time.monotonic() + COMES_BACK_SECONDS
         while self._servers.are_checked(self._user(user_id)) and time.monotonic() < until:  # noqa: ASYNC110
@@ -578,6 +599,7 @@ def _report(
         tokens: number of tokens that were deleted.
         tokens_kept: number of tokens of the user that are left.
         stops: the servers that have to stop.
+        plan: what had to end with the sessions.
     """
     return EndReport(
         sessions=tuple(each.id for each in ended),
@@ -590,7 +612,7 @@ def _report(
 
 
 def of_one_user(sessions: Iterable[SignOnSession]) -> dict[int, list[SignOnSession]]:
-    """Group sessions by user."""
+    """Group sessions by the hub's id of their user."""
     found: dict[int, list[SignOnSession]] = {}
     for session in sessions:
         found.setdefault(session.user_id, []).append(session)

@@ -33,7 +33,11 @@ class ProviderSettingsWrong(ValueError, TraitError):
 
 
 def check_settings(c: Any) -> None:
-    """Check what can be checked of ``single-sign-on`` without its class. Raises ProviderSettingsWrong."""
+    """Check those settings of our authenticator that can be checked before its class is loaded.
+
+    Raises:
+        ProviderSettingsWrong: a setting is wrong.
+    """
     named = value_of(c, "JupyterHub", "authenticator_class")
     for name in sorted(set(c.get(CLASS, {})) - NAMES):
         if isinstance(named, type) and named.__name__ != CLASS:
@@ -62,7 +66,9 @@ def check_settings(c: Any) -> None:
 
 
 def remarks(c: Any, config: SignOnConfig) -> Iterator[str]:
-    """Yield sentences about settings that work against sessions or do nothing."""
+    """Yield sentences for the administrator about settings that work against sessions, and about settings without
+    effect.
+    """
     if is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class")):
         for section in SECTIONS:  # settings of `GenericOAuthenticator` or of the hub that do nothing here
             for name in sorted(LEFT_OVER.keys() & set(c.get(section, {}))):
@@ -99,7 +105,9 @@ def remarks(c: Any, config: SignOnConfig) -> Iterator[str]:
 
 
 def _groups_that_nobody_gets(c: Any) -> Iterator[str]:
-    """Yield groups that other settings name but that ``synced_groups`` does not include."""
+    """Yield sentences about groups that other settings name, but that ``synced_groups`` excludes, so that nobody gets
+    them.
+    """
     kept = provider_value(c, "synced_groups")[1]
     if not kept or not _has_groups(c):
         return

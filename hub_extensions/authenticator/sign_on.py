@@ -43,7 +43,18 @@ MAX_REFUSED_PER_MINUTE = 30
 
 
 class HubSignOn:
-    """Sign-on sessions of a running hub."""
+    """The sign-on sessions (signed-in browsers) of a running hub. Handlers and the authenticator use it.
+
+    Args:
+        app: the running JupyterHub.
+        config: the settings of sessions.
+        now: returns the hub's time.
+        gate: where ended sessions are reported; `None` without a gate.
+
+    Attributes:
+        registry: all sessions.
+        ender: ends sessions.
+    """
 
     def __init__(
         self, app: Any, config: SignOnConfig, now: Callable[[], datetime], gate: GateAddress | None = None
@@ -140,8 +151,12 @@ class HubSignOn:
     # ---------------------------------------------------------------- audit log, admins, work of each minute
 
     def refused(self, cause: str = "") -> None:
-        """Record a refused sign-in in the audit log. The user name is not recorded, because it may be a password in the
-        wrong field.
+        """Record a refused sign-in in the audit log.
+
+        The user name is not recorded, because it may be a password in the wrong field.
+
+        Args:
+            cause: why it was refused, as a code; "" if that is not known.
         """
         now = self.now()
         if len(self._refused) == MAX_REFUSED_PER_MINUTE and now - self._refused[0] < timedelta(minutes=1):
@@ -195,8 +210,9 @@ class HubSignOn:
                 self.registry.store.clean_events(self.now() - timedelta(days=self.config.audit_retention_days))
 
     def _tries(self, work: Callable[[], object]) -> bool:
-        """Do a part of the work. If it fails, as with a locked database, nobody is signed out and the next minute tries
-        again.
+        """Call `work`, a part of the work of each minute, and return whether it succeeded.
+
+        If it fails, for example because the database is locked, the error is logged and the next minute tries again.
         """
         try:
             work()

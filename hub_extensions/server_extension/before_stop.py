@@ -72,7 +72,9 @@ class BeforeStop:
 
     @property
     def asked(self) -> bool:
-        """Return whether open pages have been asked to save before this stop. The service then waits for their report."""
+        """Return whether open pages have been asked to save before this stop. The service then waits for
+        their answer.
+        """
         return self._pages_asked
 
     @property

@@ -292,7 +292,17 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     # ------------------------------------------------------------------ signing in
 
     async def authenticate(self, handler: Any, data: Any = None, **_: Any) -> Any:
-        """Return the user who came back from the provider. Raises SignOnFailed."""
+        """Identify the person who came back from the provider, and return the hub's model of the user.
+
+        The person is stored as `identified_person` of the handler.
+
+        Args:
+            handler: the handler of the callback.
+            data: ``code``, the authorization code, and ``login``, the pending sign-in of this browser.
+
+        Raises:
+            SignOnFailed: the person may not sign in, or the provider's answer cannot be used.
+        """
         login = data["login"]
         tokens, token, claims = await self._redeem(data["code"], login)
         name = self._name_of(claims)
@@ -315,10 +325,17 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return model
 
     async def _redeem(self, code: str, login: PendingLogin) -> tuple[ProviderTokens, IdToken, Claims]:
-        """Redeem a code. Raises SignOnFailed.
+        """Redeem an authorization code at the provider. Return the tokens, the verified id token, and all claims.
 
         The number of simultaneous calls is limited. If the hub waits for a slow disk, it reads the provider's answers
         late. With many calls, every call would then exceed its time limit.
+
+        Args:
+            code: the authorization code.
+            login: the pending sign-in that the code belongs to.
+
+        Raises:
+            SignOnFailed: the provider refuses the code, is away, or its answer cannot be used.
         """
         try:
             async with self._places.taken():
@@ -341,9 +358,13 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return any(Identity(each.iss, each.sub) != identity for each in theirs)
 
     async def get_authenticated_user(self, handler: Any, data: Any) -> Any:
-        """Return the user as the hub's own method does. If a person is allowed in for the first time, the store records
-        which provider account the user belongs to. Afterwards no other account can sign in as this user. Raises
-        SignOnFailed.
+        """Return the hub's model of the user as the hub's own method does; `None` if the hub does not allow the user.
+
+        If a person is allowed in for the first time, the store records which provider account the user belongs to.
+        Afterwards no other account can sign in as this user.
+
+        Raises:
+            SignOnFailed: the person may not sign in.
         """
         model = await super().get_authenticated_user(handler, data)
         proof = handler.identified_person
@@ -381,8 +402,12 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             self.record("groups-changed", str(user.name))
 
     def _revoke_rights(self, proof: IdentifiedPerson) -> None:
-        """End the sessions and rights of a person who is a user of the hub, and whom the hub now refuses because of the
-        provider's latest claims.
+        """End the sessions and rights of a hub user who came back from the provider and is now refused by the hub.
+
+        The hub refuses the user because of the provider's latest claims, such as missing groups.
+
+        Args:
+            proof: the person who came back.
         """
         found = orm.User.find(self._app.db, proof.pinned.user)
         if found is None:
@@ -470,7 +495,15 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return token, merged(token.claims, await self._userinfo_claims(tokens, token))
 
     async def _userinfo_claims(self, tokens: ProviderTokens, token: IdToken) -> Claims:
-        """Return the claims of the userinfo endpoint. Its failure is ignored if the id token has all that is needed."""
+        """Return the claims of the provider's userinfo endpoint; {} if it is not used.
+
+        If the call fails, {} is returned too, provided that the id token has all claims that are needed. A failure that
+        shows that the account may not sign in, or that the claims are about another account, is always raised.
+
+        Args:
+            tokens: the tokens that the provider issued.
+            token: the verified id token.
+        """
         if not self.request_userinfo:
             return {}
         try:
@@ -490,7 +523,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             return {}
 
     def _has_all(self, claims: Claims) -> bool:
-        """Return whether the claims contain a usable name, and the groups if the hub manages them."""
+        """Return whether the claims contain a usable name and, if the hub manages groups by a claim, the groups."""
         try:
             self._name_of(claims)
         except Exception:  # noqa: BLE001  the admin's own function may read other claims
@@ -524,10 +557,13 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     async def auth_model(
         self, name: str, claims: Claims, tokens: ProviderTokens, identity: Identity, *, at_sign_in: bool
     ) -> tuple[dict[str, Any], bool]:
-        """Return the hub's model of a user, and whether the groups are known.
+        """Return the hub's authentication model of a user, and whether the groups are known.
 
         Args:
             name: the user's name at the hub.
+            claims: the provider's claims about the user.
+            tokens: the tokens that the provider issued.
+            identity: the user's account at the provider.
             at_sign_in: False at a re-check. It decides what a missing groups claim means.
         """
         info = {"access_token": tokens.access, "id_token": tokens.id_token, "scope": tokens.scope}
@@ -609,7 +645,15 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     # ------------------------------------------------------------------ re-checks
 
     async def refresh_user(self, user: Any, handler: Any = None, **_: Any) -> Any:
-        """Decide whether this user may continue, by the hub's allow lists and, if a check is due, by the provider."""
+        """Return whether this user may continue, according to the hub's allow lists and, if a check is due, the
+        provider.
+
+        False makes the browser sign in. If ``refresh_user_hook`` gives another answer, that answer is returned.
+
+        Args:
+            user: the hub's user.
+            handler: the handler of the request; `None` if no request is being handled.
+        """
         known = await self._stored_model(user)
         if not await self._is_allowed(user, known):
             blocked = not await maybe_future(self.check_blocked_users(str(user.name), known))
@@ -628,7 +672,19 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return session is None or session.user_id != user.id or self.links.of_session(session.id) is not None
 
     async def apply_claims(self, user: Any, link: ProviderLink, claims: Claims, tokens: ProviderTokens) -> bool:
-        """Apply the provider's latest claims about a user. Return False if the hub refuses the user now."""
+        """Apply the provider's latest claims about a user: groups, admin rights and auth state.
+
+        If the hub's allow lists refuse the user now, end the user's sessions.
+
+        Args:
+            user: the hub's user.
+            link: the provider's data of the session that was checked.
+            claims: the latest claims.
+            tokens: the latest tokens.
+
+        Returns:
+            False if the hub refuses the user now.
+        """
         identity = Identity(link.iss, link.sub)
         model, known = await self.auth_model(str(user.name), claims, tokens, identity, at_sign_in=False)
         if known and self.manage_groups:
@@ -645,7 +701,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return True
 
     def _apply(self, user: Any, model: Mapping[str, Any]) -> None:
-        """Give the hub's user the groups and admin rights of a model. The caller commits."""
+        """Give the hub's user the groups and admin rights of an authentication model. The caller commits."""
         if model["admin"] is not None and model["admin"] != user.admin:
             user.admin = model["admin"]
             roles.assign_default_roles(self._app.db, entity=user.orm_user)
@@ -695,8 +751,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             )
 
     def _end_unlinked_sessions(self) -> None:
-        """End sessions without the provider's data: those of another authenticator, and those that a crash left
-        behind.
+        """End sessions for which the store has no data of the provider, because they cannot be re-checked.
+
+        These are sessions of another authenticator, and those that a crash left behind.
         """
         registry = self.sign_on.registry
         for user_id in registry.users():
@@ -705,14 +762,14 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
                 self.sign_on.ender.end(user_id, theirs, EndCause.REPLACED)
 
     def sign_on_now(self) -> datetime:
-        """Return the hub's time, as `SignOnMixin` does."""
         return datetime.now(timezone.utc)
 
     # ------------------------------------------------------------------ for admins
 
     def provider_sentences(self, t: Catalogue = ENGLISH) -> list[str]:
-        """Return sentences for the admins' page: the provider's state, users with unknown groups, and names that came
-        twice.
+        """Return sentences for the admins' page: whether the provider answers, and users with unknown groups.
+
+        A further sentence names the hub users as whom another provider account tried to sign in.
         """
         said = [t("The sign-in service %1 answers.", self.issuer)]
         if self.recheck.away_since is not None:

@@ -34,7 +34,11 @@ MAX_ADDRESSES = 1000
 
 
 class LogoutTokens:
-    """Accepts logout tokens for an authenticator."""
+    """Checks logout tokens, with which the provider reports a sign-out, and ends the sessions that they name.
+
+    Args:
+        authenticator: the hub's `SingleSignOnOIDCAuthenticator`.
+    """
 
     def __init__(self, authenticator: Any) -> None:
         self._auth = authenticator
@@ -42,8 +46,13 @@ class LogoutTokens:
         self._written: deque[float] = deque(maxlen=MAX_WRITTEN_PER_MINUTE)
 
     async def take(self, token: str) -> SignOnRefusal | None:
-        """End the sessions that a logout token names. Return why the token is refused; `None` if it was accepted.
-        Raises ProviderAway, ProviderUnusable.
+        """End the sessions that a logout token names.
+
+        Returns:
+            Why the token is refused; `None` if it was accepted.
+
+        Raises:
+            ProviderAway, ProviderUnusable: the provider's keys cannot be read, so the token cannot be verified.
         """
         auth = self._auth
         found = await auth.provider.verified(token)
@@ -60,8 +69,12 @@ class LogoutTokens:
         return judged if isinstance(judged, SignOnRefusal) else self._end(judged)
 
     def _end(self, token: LogoutToken) -> SignOnRefusal | None:
-        """Write the token's id, the ends of its sessions and the sessions to re-check in one commit, without awaiting
-        anything. Return a refusal if the token was used before; otherwise `None`.
+        """Write in one commit the token's id, the ends of its sessions, and which sessions have to be re-checked.
+
+        Nothing is awaited here, so that no other task of the hub runs in between.
+
+        Returns:
+            A refusal if the token was used before; otherwise `None`.
         """
         links, sign_on = self._auth.links, self._auth.sign_on
         ending = {each.session: each for each in links.of_logout(token.iss, token.sub, token.sid)}

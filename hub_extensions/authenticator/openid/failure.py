@@ -20,7 +20,13 @@ from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 
 class SignOnFailed(web.HTTPError):
-    """A failed sign-in. `code` is a key of `FAILURES`."""
+    """A failed sign-in, which the user sees as a page and administrators as a line in the log.
+
+    Attributes:
+        code: what failed; a key of `FAILURES`, which has the texts of the page.
+        sentence: the cause for the log.
+        parameters: values for placeholders in the texts of the page, by name.
+    """
 
     def __init__(self, code: str, log_message: str, parameters: Mapping[str, str] | None = None) -> None:
         super().__init__(failure_of(code, {}).status)
@@ -30,7 +36,7 @@ class SignOnFailed(web.HTTPError):
 
 
 def failure_for(problem: Exception | SignOnRefusal) -> SignOnFailed:
-    """Convert a problem to the failed sign-in that the user sees."""
+    """Convert an error of the provider's client, or a refusal of a token, to the failed sign-in that the user sees."""
     if isinstance(problem, SignOnRefusal):
         return SignOnFailed(problem.code, problem.log_message, problem.parameters)
     if isinstance(problem, ProviderAway):

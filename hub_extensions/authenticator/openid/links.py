@@ -20,8 +20,12 @@ from hub_extensions.core.sign_on.recheck import ProviderLink
 
 @dataclass(frozen=True, slots=True)
 class KeptTokens:
-    """The provider's tokens of one session, with which the session is re-checked and signed out. They are not shown in
-    logs.
+    """The provider's tokens of one session, with which the session is re-checked and signed out. Not shown in logs.
+
+    Attributes:
+        refresh: refresh token; "" if the provider issued none.
+        id_token: id token; "" if the provider issued none.
+        access: access token; "" if it is not kept.
     """
 
     refresh: str = field(default="", repr=False)
@@ -45,8 +49,12 @@ async def decrypted(kept: bytes) -> KeptTokens | None:
 
 
 class ProviderLinks:
-    """The links of all sessions that began at the provider. A link is the provider's data of one session (see
-    `ProviderLink`).
+    """All links in memory. A link is the provider's data of one session (see `ProviderLink`).
+
+    The authenticator makes one object per hub. Only sessions that began at the provider have a link.
+
+    Args:
+        store: the tables in the hub's database, from which the links are read.
     """
 
     def __init__(self, store: ProviderStore) -> None:

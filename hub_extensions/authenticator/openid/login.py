@@ -56,8 +56,10 @@ their code.
 
 
 class OpenIdLogin(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
-    """``/hub/oauth_login``: redirects to the provider. Values in a cookie and in the request later prove that the same
-    browser comes back.
+    """``/hub/oauth_login``: begins a sign-in and redirects to the provider.
+
+    A cookie and the request to the provider get matching random values. They later prove that the same browser comes
+    back.
     """
 
     async def get(self) -> None:
@@ -185,8 +187,10 @@ class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignor
 
 
 class OpenIdLogout(FailurePageMixin, OAuthLogoutHandler):  # type: ignore[misc]
-    """``/hub/logout``: signs out at the hub, then at the provider. The id token in that request saves the user a
-    confirmation at the provider.
+    """``/hub/logout``: signs out at the hub, then at the provider.
+
+    The request to the provider contains the id token of the session, so that the provider does not ask the user for a
+    confirmation.
     """
 
     _hint = ""

@@ -33,7 +33,7 @@ class PendingLogin:
         nonce: random text that the provider returns in the id token.
         verifier: PKCE verifier of the code.
         redirect_uri: the callback address that was sent to the provider.
-        next_url: where the browser continues after the sign-in.
+        next_url: where the browser continues after the sign-in; "" for the hub's default page.
         begun: when the sign-in began, in seconds since 1970.
     """
 
@@ -55,7 +55,8 @@ def new_login(redirect_uri: str, next_url: str) -> PendingLogin:
 
     Args:
         redirect_uri: the callback address for the provider.
-        next_url: where the browser continues after the sign-in. An address that is too long is dropped.
+        next_url: where the browser continues after the sign-in; "" for the hub's default page. An address that is too
+            long is dropped.
     """
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     kept = next_url if len(next_url) <= MAX_NEXT_LENGTH else ""
@@ -82,7 +83,7 @@ async def unsealed(cookie: str) -> PendingLogin | None:
 
 
 class UsedLogins:
-    """The sign-ins that were completed. Each is accepted once, even with a copied cookie."""
+    """The sign-ins that were completed, in memory. Each sign-in is accepted once, even if its cookie was copied."""
 
     def __init__(self) -> None:
         self._used: dict[str, float] = {}
@@ -102,8 +103,10 @@ class UsedLogins:
 
 
 def surplus_cookies(handler: Any) -> list[str]:
-    """Return the names of cookies of pending sign-ins that exceed the maximum number of tabs and are to be deleted, so
-    that abandoned sign-ins do not accumulate.
+    """Return the names of cookies that have to be deleted, because the browser has cookies of too many pending
+    sign-ins.
+
+    Each tab has its own cookie, so abandoned sign-ins would otherwise accumulate.
     """
     ours = [name for name in handler.cookies if name.startswith(PREFIX)]
     return ours[: max(0, len(ours) - MAX_TABS + 1)]

@@ -56,7 +56,18 @@ _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
 
 class ProviderRecheck:
-    """Re-checks the sessions of an authenticator, in a loop and at requests of users."""
+    """Checks sessions at the provider again, in a loop and when a user sends a request.
+
+    The authenticator makes one object, with which the loop starts.
+
+    Args:
+        authenticator: the hub's `SingleSignOnOIDCAuthenticator`.
+        app: the running JupyterHub.
+
+    Attributes:
+        away_since: when the provider stopped answering; `None` while it answers.
+        away_because: why it does not answer, as a sentence; "" while it answers.
+    """
 
     def __init__(self, authenticator: Any, app: Any) -> None:
         self._auth, self._app = authenticator, app
@@ -120,7 +131,11 @@ class ProviderRecheck:
             self._app.log.exception("What sessions have from the provider was not read again")
 
     async def _round(self) -> bool:
-        """Check some of the due sessions. Return whether more are due. The next round then follows at once."""
+        """Check some of the sessions that are due.
+
+        Returns:
+            Whether more sessions are due, so that the next round should follow at once.
+        """
         now, steady = self._auth.sign_on_now(), time.monotonic()
         every, known = self._auth.sign_on.config.recheck, self._auth.links.all()
         self._set_pace(len(known), every)
@@ -150,9 +165,10 @@ class ProviderRecheck:
             self._most += 1
 
     def _start_checks(self, links: Iterable[ProviderLink]) -> list[asyncio.Task[None]]:
-        """Start checks of sessions, and return their tasks. Each session has at most one check at a time, because a
-        second use of a one-time refresh token would be refused. For a session that is already being checked, the task
-        of that check is returned.
+        """Start a check of each session, and return the tasks.
+
+        For a session that is already being checked, the task of that check is returned. Two checks of one session at
+        the same time would use a one-time refresh token twice, and the provider would refuse the second use.
         """
         tasks = []
         for link in links:
@@ -191,7 +207,11 @@ class ProviderRecheck:
         RECHECKS.labels(outcome.value).inc()
 
     async def _check_session(self, link: ProviderLink) -> RecheckOutcome:
-        """Check a session at the provider and apply the result: update the user's groups, or end sessions."""
+        """Check a session at the provider and apply the result: update the user's groups, or end sessions.
+
+        Args:
+            link: the provider's data of the session.
+        """
         auth = self._auth
         kept = await auth.links.tokens_of(link)
         user = hub_user_of(self._app, link.user_id)
@@ -228,8 +248,14 @@ class ProviderRecheck:
         return RecheckOutcome.STAYS if account not in END_OF_ACCOUNT else self._ends(link, END_OF_ACCOUNT[account])
 
     async def _refused(self, link: ProviderLink, kept: KeptTokens, refusal: ProviderRefused) -> RecheckOutcome:
-        """Handle a session whose tokens the provider refuses to renew. The userinfo endpoint and the administration API
-        may show whether the account still exists.
+        """Handle a session whose tokens the provider refuses to renew, and return what became of it.
+
+        The userinfo endpoint and the administration API may show whether the account still exists.
+
+        Args:
+            link: the provider's data of the session.
+            kept: the session's tokens.
+            refusal: the provider's error.
 
         Raises:
             ProviderAway, ProviderUnusable: the provider's administration API is not available.
@@ -259,11 +285,14 @@ class ProviderRecheck:
         return RecheckOutcome.ENDS
 
     async def _account(self, link: ProviderLink, kept: KeptTokens) -> Account | None:
-        """Return the account's state according to the administration API; `None` if unknown, or `account_url` is not
-        set.
+        """Return the account's state according to the provider's administration API.
 
-        A missing account counts only if its record was seen before, because a wrong id in `account_url` finds no
-        account.
+        `None` if it is unknown, or the setting `account_url` is empty. A missing account counts only if its record was
+        seen before, because a wrong id in `account_url` finds no account.
+
+        Args:
+            link: the provider's data of a session of the account.
+            kept: the session's tokens, whose claims give the address of the account's record.
         """
         auth, store = self._auth, self._auth.links.store
         address, id_there = account_address(auth.account_url, {**claims_of_token(kept.id_token), "sub": link.sub})
@@ -374,7 +403,7 @@ class ProviderRecheck:
         self._unanswered[session] = RecheckFailure(time.monotonic(), 1 if before is None else before.times + 1)
 
     def _set_pause(self, *, answers: bool) -> None:
-        """Set the pause until the next check of any session: none if the provider answers, otherwise twice the last
+        """Set the pause until the next check of any session. It is 0 if the provider answers, else twice the last
         pause.
 
         Args:

@@ -23,7 +23,13 @@ and a proxy waits.
 
 
 class SignInPlaces:
-    """The places (each allows one sign-in to redeem its code), and the queue of sign-ins that wait for a place."""
+    """Limits how many sign-ins redeem their code at the same time. A place allows one sign-in to redeem its code.
+
+    Sign-ins without a place wait in a queue.
+
+    Args:
+        seconds: longest wait for a place.
+    """
 
     def __init__(self, seconds: float = MAX_WAIT_SECONDS) -> None:
         self._seconds = seconds
