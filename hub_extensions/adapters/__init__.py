@@ -1,3 +1,5 @@
-"""Access to outside systems, one folder for each. It converts their data to and from values of ``core``, and decides
-nothing.
+"""Access to systems outside this package (JupyterHub, Kubernetes, the NVIDIA driver, databases ...), one folder for
+each.
+
+It converts their data to and from values of ``core``, and decides nothing.
 """

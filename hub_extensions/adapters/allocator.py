@@ -1,7 +1,7 @@
-"""Keeps the memory of this process small with calls of the GNU C library.
+"""Keeps the memory of the process that calls it small, with calls of the GNU C library.
 
-By default each thread allocates from its own arena, and memory freed in the middle of an arena is not returned to the
-system, which cost the service 10 to 20 MiB. With another C library the functions do nothing.
+By default each thread allocates from its own arena (a heap of its own), and memory freed in the middle of an arena is
+not returned to the system, which cost the service 10 to 20 MiB. With another C library the functions do nothing.
 """
 
 from __future__ import annotations

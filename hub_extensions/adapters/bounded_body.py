@@ -14,7 +14,9 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 @stream_request_body
 class BoundedBody(RequestHandler):
-    """A mix-in for tornado handlers. Their `prepare` runs before any byte of the body is read.
+    """A mix-in for tornado handlers that limits request bodies in size and time.
+
+    The handler's `prepare` runs before any byte of the body is read. It calls `take_body` if it accepts a body.
 
     Attributes:
         body_bytes: the size of the largest accepted body.
@@ -37,10 +39,10 @@ class BoundedBody(RequestHandler):
         self.take_body()
 
     def take_body(self) -> None:
-        """Start reading the body.
+        """Start reading the body, within the limits of the class.
 
         Raises:
-            Exception: see `too_large`.
+            Exception: the error of `too_large`, if the header ``Content-Length`` announces a body that is too large.
         """
         length = self.request.headers.get("Content-Length", "0")
         if length.isdecimal() and int(length) > self.body_bytes:
@@ -60,14 +62,14 @@ class BoundedBody(RequestHandler):
         """Return the body; available once a method of the handler runs.
 
         Raises:
-            Exception: see `too_large`.
+            Exception: the error of `too_large`, if the body is larger than `body_bytes`.
         """
         if len(self.received) > self.body_bytes:
             raise self.too_large()
         return bytes(self.received)
 
     def too_large(self) -> Exception:
-        """Return the error for a body that is larger than `body_bytes`."""
+        """Return the error that is raised for a body that is larger than `body_bytes`. A handler may override it."""
         return HTTPError(413, f"The body is too large; {self.body_bytes} bytes is the most.")
 
     def finish(self, *args: Any, **kwargs: Any) -> Any:

@@ -85,14 +85,14 @@ class DcgmReading:
 
 
 class Prometheus:
-    """One Prometheus server. Errors are part of the answer; nothing is raised."""
+    """Client of one Prometheus server. A failed query raises nothing: the answer is a `DcgmReading` with the reason."""
 
     def __init__(self, url: str, token: str = "", *, scale: str = "instance", seconds: float = SECONDS) -> None:
         """Create a client.
 
         Args:
             url: the address before ``/api/v1/query``.
-            token: sent as a bearer token.
+            token: sent as a bearer token; "" for none.
             scale: what the exporter's ratio of a MIG device refers to: the device (``instance``) or the whole ``card``.
             seconds: time limit of an answer.
         """
@@ -110,6 +110,7 @@ class Prometheus:
         Args:
             wanted: the devices to measure.
             devices: all devices of the machine, because some may share a GPU instance.
+            now: the present time, by which the age of measurements is judged.
         """
         cards = sorted({uuid for device in wanted if _PLAIN.fullmatch(uuid := _card(device))})
         if wanted and not cards:
@@ -133,12 +134,14 @@ class Prometheus:
     async def query_pods(
         self, wanted: Sequence[PodGpu], nodes: Collection[str], now: datetime, *, named: bool = False
     ) -> DcgmReading:
-        """Return the measurements of the GPUs of pods by lease, with one query for each name under which exporters
-        write the namespace.
+        """Return the measurements of the GPUs of pods, by lease.
+
+        Exporters write the namespace of a pod under different names; there is one query for each name.
 
         Args:
             wanted: the GPUs of pods to measure.
             nodes: names of all known nodes.
+            now: the present time, by which the age of measurements is judged.
             named: the exporters are known to write the names of their nodes (see `join_pods`).
         """
         namespaces = sorted({gpu.namespace for gpu in wanted if _PLAIN.fullmatch(gpu.namespace)})
@@ -149,7 +152,10 @@ class Prometheus:
         return _reading(joined)
 
     async def kinds(self) -> frozenset[Measured] | DcgmReading:
-        """Return which kinds of devices (MIG profiles and whole cards) exporters measure now, and on which hosts."""
+        """Return which kinds of devices (MIG profiles and whole cards) exporters measure now, and on which hosts.
+
+        If the query fails, the result is a `DcgmReading` with the reason.
+        """
         answer = await self._answer({"query": KINDS}, "vector")
         if isinstance(answer, DcgmReading):
             return answer
@@ -159,7 +165,10 @@ class Prometheus:
         )
 
     async def labels(self) -> tuple[str, ...] | DcgmReading:
-        """Return which labels the utilization series have, as sentences for an administrator (see `describe`)."""
+        """Return which labels the utilization series have, as sentences for an administrator (see `describe`).
+
+        If the query fails, the result is a `DcgmReading` with the reason.
+        """
         answer = await self._answer({"query": SEEN}, "vector")
         if isinstance(answer, DcgmReading):
             return answer
@@ -167,7 +176,10 @@ class Prometheus:
         return describe({str(key): str(text) for key, text in one.items()} for one in found if isinstance(one, dict))
 
     def factor(self, profile: str | None, product: str) -> float | None:
-        """Return the factor that converts a measured ratio to a ratio of the device alone; `None` if it is not known.
+        """Return the factor by which a measured ratio is multiplied to get the ratio of the device alone.
+
+        It differs from 1 only for a MIG device whose exporter gives the ratio of the whole card. `None` if it is not
+        known.
 
         Args:
             profile: the MIG profile; `None` for a whole card.
@@ -189,7 +201,10 @@ class Prometheus:
             self._client = None
 
     async def _series(self, queries: Sequence[str]) -> tuple[MetricSeries, ...] | DcgmReading:
-        """Return the time series that these queries find. A series that several queries find is returned once."""
+        """Return the time series that these queries find, or a `DcgmReading` with the reason if a query fails.
+
+        A series that several queries find is returned once.
+        """
         answers = await asyncio.gather(*(self._answer({"query": query}, "matrix") for query in queries))
         return await asyncio.to_thread(self._each_once, answers)
 
@@ -204,7 +219,8 @@ class Prometheus:
         return tuple(found.values())
 
     async def _answer(self, asked: Mapping[str, str], kind: str, route: str = "query") -> list[Any] | DcgmReading:
-        """Return the result of one query, whose type has to be `kind`.
+        """Return the result of one query, whose type has to be `kind`, or a `DcgmReading` with the reason if the query
+        fails.
 
         Args:
             asked: the parameters of the query.
@@ -220,8 +236,10 @@ class Prometheus:
         return result
 
     async def pod_history(self, namespace: str, begin: datetime, end: datetime) -> tuple[PodHistory, ...] | DcgmReading:
-        """Return for every pod of a namespace the highest utilization in each minute. The time is read in several
-        spans, so one pod may have several entries.
+        """Return for every pod of a namespace the highest utilization in each minute.
+
+        The time is read in several spans, so one pod may have several entries. If a query fails for good, the result is
+        a `DcgmReading` with the reason.
         """
         found: list[PodHistory] = []
         span, at = LONGEST_SPAN, begin
@@ -303,7 +321,12 @@ def pods_question(dialect: str, namespaces: Sequence[str]) -> str:
 
 
 def past_question(name: str, namespace: str) -> str:
-    """Return the query for the highest value of the metric `name` in each minute, by pod and MIG profile."""
+    """Return the query for the highest value of a metric in each minute, by pod and MIG profile.
+
+    Args:
+        name: name of the metric.
+        namespace: namespace of the pods.
+    """
     by = f"max by ({', '.join(itertools.chain(*OWNERS))}, GPU_I_PROFILE)"
     return " or ".join(f'{by} (max_over_time({name}{{{label}="{namespace}"}}[1m]))' for label in DIALECTS)
 
@@ -328,7 +351,9 @@ def _instance(device: Device) -> str:
 
 
 def _result(body: bytes, kind: str) -> list[Any] | None:
-    """Return the result of an answer; `None` if it is not Prometheus' answer to such a query."""
+    """Return the result in an answer of Prometheus; `None` if the answer has another format or another type
+    of result.
+    """
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
@@ -340,7 +365,7 @@ def _result(body: bytes, kind: str) -> list[Any] | None:
 
 
 def _one(item: Any) -> MetricSeries | None:
-    """Convert one time series; `None` if labels or samples cannot be read, or if it is another metric."""
+    """Convert one time series to its newest sample; `None` if it cannot be read, or if it is of another metric."""
     labels, values = (item.get("metric"), item.get("values")) if isinstance(item, dict) else (None, None)
     if not isinstance(labels, dict) or not isinstance(values, list) or labels.get("__name__") not in FIELDS:
         return None
@@ -361,7 +386,12 @@ def _pasts(items: Iterable[Any], name: str) -> list[PodHistory]:
 
 
 def _past(item: Any, name: str) -> PodHistory | None:
-    """Convert one time series of a pod's past; `None` if it names no pod or its samples cannot be read."""
+    """Convert one time series to the utilization of a pod by the minute; `None` if it names no pod or cannot be read.
+
+    Args:
+        item: the series, as in Prometheus' answer.
+        name: name of the metric.
+    """
     labels, values = (item.get("metric"), item.get("values")) if isinstance(item, dict) else (None, None)
     if not isinstance(labels, dict) or not isinstance(values, list):
         return None

@@ -34,7 +34,11 @@ has.
 
 
 class CatalogueError(Exception):
-    """The catalogue cannot be used. `problems` has the errors of each app."""
+    """The catalogue of apps cannot be used.
+
+    Attributes:
+        problems: the errors of each app, as sentences for the administrator.
+    """
 
     def __init__(self, source: str, problems: Sequence[AppProblem]) -> None:
         self.problems = tuple(problems)
@@ -93,11 +97,14 @@ class WatchedCatalogue:
 
 
 def checked_catalogue(source: Mapping[str, Any] | str, check: Check) -> tuple[AppCatalogue, tuple[AppProblem, ...]]:
-    """Return the apps of a valid catalogue, and warnings about them. Raises CatalogueError if it has errors.
+    """Return the apps of a valid catalogue, and warnings about them.
 
     Args:
         source: the apps as a dict, or the path of a YAML file.
         check: finds further problems of apps whose entries are well-formed.
+
+    Raises:
+        CatalogueError: the catalogue has errors.
     """
     apps, lines = _read(source)
     found = [replace(each, line=each.line or find_line((each.app, each.key), lines)) for each in check(apps)]

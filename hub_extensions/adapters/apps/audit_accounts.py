@@ -25,9 +25,7 @@ SECONDS = 10.0
 
 
 class HubDeclined(Exception):
-    """The hub did not carry out a request of the audit, or did not answer. The text names the request and the
-    status.
-    """
+    """The hub or the gate did not carry out a request of the audit, or did not answer. The text explains which."""
 
 
 class HubRefusesAccount(HubDeclined):
@@ -36,7 +34,12 @@ class HubRefusesAccount(HubDeclined):
 
 @dataclass(frozen=True, slots=True)
 class AuditAccount:
-    """An account of the audit at the hub, with an API token."""
+    """One of the two hub accounts with which the audit tries the apps.
+
+    Attributes:
+        name: name of the hub user.
+        token: an API token of this user.
+    """
 
     name: str
     token: str
@@ -58,7 +61,11 @@ class AuditAccounts:
 
 
 class AuditHub:
-    """The hub's API, used with a token that may create and remove users, read services and change groups.
+    """Client of the hub's REST API, with which the audit creates and removes its two accounts.
+
+    Args:
+        api_url: address of the API, ending in ``/hub/api``.
+        token: may create and remove users, read services and change groups.
 
     Attributes:
         left_over: names of accounts that may still exist because their removal failed, each with the reason.
@@ -79,7 +86,11 @@ class AuditHub:
 
     @asynccontextmanager
     async def accounts(self, groups: Iterable[str]) -> AsyncIterator[AuditAccounts]:
-        """Provide two accounts while the block runs, and remove them however it ends."""
+        """Provide the audit's two accounts while the block runs, and remove them when it ends, also after an error.
+
+        Args:
+            groups: groups of the apps, to which the account `AuditAccounts.member` is added.
+        """
         made: list[str] = []
         try:
             yield await self._made(tuple(groups), made)
@@ -138,7 +149,12 @@ class AuditHub:
 
 
 class AuditGate:
-    """The gate, from which the audit gets sessions for its accounts without signing in with a browser."""
+    """Client of the gate, from which the audit gets sessions for its accounts without signing in with a browser.
+
+    Args:
+        url: the gate's own address.
+        secret: signs the requests.
+    """
 
     def __init__(self, url: str, secret: str) -> None:
         self._url, self._signer = url.rstrip("/"), Signer(secret)

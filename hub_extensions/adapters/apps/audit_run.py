@@ -71,7 +71,8 @@ class AuditConfig:
     """Parameters of an audit.
 
     Attributes:
-        apps: the catalogue.
+        apps: the catalogue of apps.
+        hub: the hub, at which the audit creates its accounts.
         url: public address of the apps' host.
         hub_url: public address of the hub, ending in ``/hub/``.
         listeners: ``address:port`` of the proxy to use instead of the public names; () uses the names.
@@ -102,7 +103,11 @@ class AuditConfig:
 
 
 class AuditRun:
-    """One run of the audit."""
+    """One run of the audit, which tries whether the apps behind the gate are closed to users without access.
+
+    Args:
+        config: what is tried, and where.
+    """
 
     def __init__(self, config: AuditConfig) -> None:
         self.config = config
@@ -150,7 +155,9 @@ class AuditRun:
         return [each for each in results if not self.config.cases or each.case in self.config.cases]
 
     async def _sign_in(self, accounts: AuditAccounts) -> None:
-        """Get a session for each account, as a browser would have it."""
+        """Get a session at the gate for each account, because some cases need the cookie that a signed-in browser would
+        have.
+        """
         if self.config.session_for is None:
             self._why_no_session = "the gate's own address is not known"
             return
@@ -226,8 +233,15 @@ class AuditRun:
         return _seen(answer)
 
     async def _assertions(self, app: App, place: HttpTarget, path: str) -> list[Probe]:
-        """Return the probes of case A6. An assertion is the signed token that identifies the caller to an app; these
-        are unsigned, or signed with another key under the id of the gate's key.
+        """Return the requests of case A6, each with an assertion that the app must not accept.
+
+        An assertion is the signed token that identifies the caller to an app. These are forged, expired, or for another
+        app.
+
+        Args:
+            app: the app to try.
+            place: address of the app behind the proxy.
+            path: path of the page to request.
         """
         advice = "The app has to check the signature by the gate's keys, its own name (aud) and the time."
         keys = HttpTarget.of(self.config.url, self.config.listeners[0] if self.config.listeners else "")
@@ -256,7 +270,9 @@ class AuditRun:
     # ---------------------------------------------------------------- beside the proxy
 
     async def _direct(self, app: App) -> list[AuditResult]:
-        """Try case A7: the app without the proxy. An app on loopback is tried at this machine's other addresses."""
+        """Try case A7: whether the app answers without the proxy. An app on loopback is tried at this machine's other
+        addresses.
+        """
         place = HttpTarget.of(app.upstream)
         here = is_loopback(place.address)
         if not here and self.config.from_gate:
@@ -298,7 +314,7 @@ class AuditRun:
         return results
 
     async def _of_hub(self, services: Mapping[str, Mapping[str, object]] | None) -> list[AuditResult]:
-        """Try case A10, what the hub's own proxy serves, and A13, whether hub and catalogue list the same apps.
+        """Try case A10 (what the hub's own proxy serves) and case A13 (whether hub and catalogue list the same apps).
 
         Args:
             services: the hub's services by name; `None` if the token may not read them.
@@ -329,8 +345,8 @@ class AuditRun:
         return await self._ask(place, probe, self._credentials(AuditAccounts(None, None)))
 
     async def _signed_out(self) -> list[AuditResult]:
-        """Try cases A5 and A12 after a sign-out: whether a copy of the member's cookie still opens each app, and for
-        how long.
+        """Try cases A5 and A12: whether a copy of the member's cookie opens the apps after a sign-out, and for how
+        long.
         """
         apps, callers = self.config.apps, self._credentials(AuditAccounts(None, None))
         if not apps or "browser" not in self._sessions:
@@ -399,8 +415,9 @@ class AuditRun:
         return [AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
 
     async def _closed_app(self) -> App | None:
-        """Return the first app that refuses a stranger, or `None` if no app does. Only such an app shows whether an
-        ended token still works.
+        """Return the first app that refuses a user in no group; `None` if no app does.
+
+        Only such an app shows whether an ended token still works.
         """
         for app in self.config.apps:
             place, path = HttpTarget.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
@@ -427,7 +444,7 @@ class AuditRun:
         return results
 
     def _of_host(self) -> Iterator[AuditResult]:
-        """Try case A14: TLS, and each cookie that was set during the audit."""
+        """Try case A14: whether the apps are served with TLS, and whether the cookies that were set are safe."""
         parts = urlsplit(self.config.url)
         secure = parts.scheme == "https"
         if not secure:

@@ -20,7 +20,13 @@ BODY_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """An answer: `headers` have lower-case names, in the order received; `body` is at most the first 256 KiB."""
+    """An answer of a server to a raw request.
+
+    Attributes:
+        status: HTTP status.
+        headers: (lower-case name, value), in the order received.
+        body: at most the first 256 KiB of the body.
+    """
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
@@ -137,7 +143,10 @@ async def _exchange(
 
 
 async def certificate_fault(place: HttpTarget, seconds: float) -> tuple[int, str]:
-    """Verify a certificate with this machine's authorities. Return OpenSSL's error code and message, or 0 and "".
+    """Verify a server's certificate with this machine's authorities.
+
+    Returns:
+        OpenSSL's error code and message; 0 and "" if the certificate is valid.
 
     Raises:
         OSError: the answer does not come in time, or is not TLS.
@@ -166,7 +175,7 @@ def _head(read: bytes) -> RawAnswer:
 
 
 async def _body(reader: asyncio.StreamReader, answer: RawAnswer) -> bytes:
-    """Read the body up to the limit, with its chunks joined."""
+    """Read the body of an answer up to the limit. Chunks of a chunked body are joined."""
     if answer.status in (204, 304):
         return b""
     if answer.header("transfer-encoding").lower() == "chunked":

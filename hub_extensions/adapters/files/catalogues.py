@@ -18,20 +18,25 @@ DOMAINS = ("jupyterhub_gpu", "jupyterhub_gpu_pages")
 
 
 def catalogue_for(accept_language: str) -> Catalogue:
-    """Return the catalogue for the language that a browser prefers; English if there is no translation."""
+    """Return the translations for the language that a browser prefers; English if there are none.
+
+    Args:
+        accept_language: the browser's header ``Accept-Language``.
+    """
     return catalogues().get(preferred(accept_language, catalogues().keys()), ENGLISH)
 
 
 def catalogue_of(handler: object) -> Catalogue:
-    """Return the catalogue for the browser of a handler's request; English if the handler has no request."""
+    """Return the translations for the browser that sent a handler's request; English if the handler has no request."""
     request = getattr(handler, "request", None)
     return catalogue_for(request.headers.get("Accept-Language", "") if request is not None else "")
 
 
 @functools.cache
 def catalogues() -> dict[str, Catalogue]:
-    """Return the catalogue of every language by its language tag (``fi-FI``). There is no catalogue for
-    English, because the source texts are English.
+    """Return the translations of every language by its language tag (``fi-FI``).
+
+    English is not among them, because the source texts are English.
     """
     folder = files("hub_extensions") / "locale"
     found = (_read(each.name) for each in folder.iterdir() if each.is_dir() and not each.name.startswith("_"))

@@ -31,7 +31,13 @@ access = logging.getLogger("hub_extensions.hub_service.access")
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON; the given secrets and everything that looks like one are replaced."""
+    """A log formatter that writes a record as one line of JSON.
+
+    The given secrets, and every text that looks like a secret, are replaced.
+
+    Args:
+        secrets: texts to replace; empty texts are ignored.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
@@ -59,11 +65,14 @@ class JsonLines(logging.Formatter):
 
 
 class Repeated(logging.Filter):
-    """Passes a repeated line only once a minute, and adds to it how many were suppressed.
+    """A log filter that passes a repeated line only once a minute, and adds to it how many were suppressed.
 
     Lines are the same if they report the same failure at the same place in the code, or have the same text; request
-    lines are the same if they have the same status. After an information line of a logger (*can be read again*), the
-    same warning of that logger counts as new.
+    lines are the same if they have the same status. After an information line of a logger (such as *can be read
+    again*), the same warning of that logger counts as new.
+
+    Args:
+        clock: returns the monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -72,7 +81,9 @@ class Repeated(logging.Filter):
         self._kinds: dict[tuple[object, ...], _Kind] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return False if the line was written within this minute."""
+        """Return False if the record has to be suppressed, because enough lines like it were written within this
+        minute.
+        """
         limit = _lines_a_minute(record)
         if limit is None:
             self._forget_warnings_of(record.name)
@@ -106,8 +117,9 @@ class _Kind:
 
 
 def _lines_a_minute(record: logging.LogRecord) -> int | None:
-    """Return how many lines like this record are written per minute; `None` for no limit, as for lines that occur once
-    by design.
+    """Return how many lines like this record may be written per minute.
+
+    `None` for no limit, which is for information lines except those about requests.
     """
     if record.name == access.name:
         return LINES_A_STATUS
@@ -167,8 +179,8 @@ def _remove_quoted_header(record: logging.LogRecord) -> bool:
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    """Return False for the failure of a request that was given up, which tornado reports although nobody waits for
-    it.
+    """Return False for a log line of tornado about the failure of a cancelled request, for which nobody waits
+    any more.
     """
     return record.msg != "Exception after Future was cancelled"
 

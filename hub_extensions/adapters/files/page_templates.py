@@ -9,9 +9,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 
 def page_templates(package: str, base_url: str, **known: Any) -> Environment:
-    """Return an environment with the package's templates, with autoescape and functions for links to servers.
+    """Return a Jinja environment with a package's templates, with autoescape and functions for links to servers.
 
     Args:
+        package: name of the Python package that has the folder ``templates``.
         base_url: the hub's address, for links.
         known: names that every template can use.
     """

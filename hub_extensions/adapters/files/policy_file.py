@@ -32,7 +32,11 @@ ONLY_HERE = {"literal_error": "it has to be 1"}
 
 
 class PolicyFileError(Exception):
-    """The file cannot be used; `problems` are in the order of the lines."""
+    """The policy file cannot be used.
+
+    Attributes:
+        problems: what is wrong, in the order of the lines.
+    """
 
     def __init__(self, path: str, problems: Sequence[RuleProblem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda each: each.line))
@@ -71,7 +75,12 @@ def _wrong(text: str, line: int = 0, field: str = "the file") -> _Wrong:
 
 
 def parse_policy(text: str) -> tuple[CullRule, ...]:
-    """Return the rules in a text. Raises `_Wrong` if a field is wrong, and YamlError if the text cannot be used."""
+    """Return the rules for idle servers in the text of a policy file; empty if the text is empty.
+
+    Raises:
+        _Wrong: a field is wrong.
+        YamlError: the text is not YAML that can be used.
+    """
     raw, lines = load_yaml(text)
     if raw is None:
         return ()
@@ -170,8 +179,12 @@ class _RuleShape(_Shape):
 
 
 def _kind(hint: Any) -> Any:
-    """Return the type with which the file's value for a field of `CullPolicy` is validated; durations are written as
-    text in the file.
+    """Return the pydantic type with which the file's value for a field of `CullPolicy` is validated.
+
+    It differs from the field's own type for durations, which are written as text in the file.
+
+    Args:
+        hint: the field's own type.
     """
     if hint is timedelta:
         return Annotated[timedelta, BeforeValidator(_length)]
@@ -228,7 +241,13 @@ def _window(made: _WindowShape, place: YamlPath, zone: ZoneInfo, lines: Mapping[
 
 
 def _problem(error: Any, lines: Mapping[YamlPath, int], raw: Any) -> RuleProblem:
-    """Convert an error of pydantic to a problem with line and field."""
+    """Convert a validation error of pydantic to a problem that names the line and the field.
+
+    Args:
+        error: one of ``ValidationError.errors()``.
+        lines: line of each value in the file.
+        raw: the whole content of the file.
+    """
     place = tuple(error["loc"])
     line = find_line(place, lines)
     field = next((str(part) for part in reversed(place) if isinstance(part, str)), "the file")

@@ -89,14 +89,14 @@ _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
 
 def _adapter(made: type[SettingsT]) -> TypeAdapter[SettingsT]:
-    """Return a cached adapter, because creating one takes longer than using it."""
+    """Return pydantic's adapter for a dataclass from a cache, because creating one takes longer than using it."""
     if made not in _ADAPTERS:
         _ADAPTERS[made] = TypeAdapter(made)
     return _ADAPTERS[made]
 
 
 def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield every key that the dataclass does not have, and the keys that are possible in its place, for the error
+    """Yield every key that the dataclass does not have, and the keys that the dataclass has there, for the error
     message.
 
     pydantic ignores unknown keys of nested values, so this function finds them.
@@ -115,8 +115,13 @@ def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Itera
 
 
 def _named(value: type[Any], path: Sequence[int | str]) -> str:
-    """Return the name of a path into the JSON values for error messages: the setting as an administrator writes it, if
-    it is one, otherwise the path.
+    """Return the name that error messages use for a value: the setting as an administrator writes it.
+
+    If the value has no such setting, its path is returned with dots.
+
+    Args:
+        value: the dataclass of the whole file.
+        path: keys and indexes that lead to the value.
     """
     inner: type[Any] | None = value
     for part in path:

@@ -23,10 +23,12 @@ Lines = Mapping[YamlPath, int]
 
 
 class YamlError(Exception):
-    """A file that cannot be used.
+    """A YAML file that cannot be used.
 
     Attributes:
+        text: what is wrong and what would be right.
         line: number of the wrong line; 0 if no single line is wrong.
+        field: name of the wrong field, or "the file".
     """
 
     def __init__(self, text: str, line: int = 0, field: str = "the file") -> None:
@@ -36,7 +38,14 @@ class YamlError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """The metadata of a file that are compared to find out whether it has changed."""
+    """The metadata of a file that are compared to find out whether the file has changed.
+
+    Attributes:
+        modified: time of the last change of the content (``st_mtime_ns``).
+        changed: time of the last change of content or metadata (``st_ctime_ns``).
+        size: size in bytes.
+        inode: differs if another file has replaced the file.
+    """
 
     modified: int
     changed: int
@@ -76,9 +85,13 @@ def _opener(path: str, flags: int) -> int:
 
 
 def load_yaml(text: str) -> tuple[Any, Lines]:
-    """Parse YAML into strings, `None`, lists and dicts, and return it with the line of each value. Raises YamlError.
+    """Parse YAML into strings, `None`, lists and dicts.
 
-    The value is `None` if the text is empty.
+    Returns:
+        The content, which is `None` if the text is empty, and the line of each value.
+
+    Raises:
+        YamlError: it is not YAML, or uses anchors.
     """
     try:
         _check_events(text)
@@ -133,12 +146,14 @@ def _plain(node: yaml.Node, place: YamlPath, lines: dict[YamlPath, int]) -> Any:
 
 
 def find_line(place: YamlPath, lines: Lines) -> int:
-    """Return the line of a value, or of the nearest enclosing value that is in the file, for an error message. Return 0
-    if the file contains neither.
+    """Return the line of a value, or of the nearest enclosing value that is in the file, for an error message.
 
     Args:
         place: the keys and indexes that lead to the value.
         lines: line of each value, from `load_yaml`.
+
+    Returns:
+        0 if the file contains neither.
     """
     for length in range(len(place), -1, -1):
         if place[:length] in lines:

@@ -1,8 +1,7 @@
-"""The gate's client of the hub: the sign-in page, a token for a code, and the owner of a token.
+"""The gate's client of the hub: the sign-in page, a token for an OAuth code, and the owner of a token.
 
-There are three results: the token has an owner, it is invalid, or the hub is away. Only the hub's own refusal counts
-as invalid; a redirect, a proxy's page, an error or silence do not. Nothing is logged here, and no error contains a
-token.
+A token can have an owner, be invalid, or be unknown because the hub is away. Only the hub's own refusal counts as
+invalid; a redirect, a proxy's page, an error or silence do not. Nothing is logged here, and no error contains a token.
 """
 
 from __future__ import annotations
@@ -34,9 +33,13 @@ class CodeRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TokenOwner:
-    """The owner of a token and its rights.
+    """The owner of a token and the token's rights.
 
     Attributes:
+        name: name of the user or service.
+        kind: ``user`` or ``service``.
+        groups: groups of the user.
+        scopes: those scopes of the token that the gate evaluates (`COUNTING`).
         session: the hash of the hub's session that got the token, as the hub reports it when the session ends; ""
             without a session.
     """
@@ -62,7 +65,14 @@ class HubAddresses:
 
 
 class HubSignIn:
-    """Requests to the hub from one of its OAuth clients, the gate."""
+    """The gate's client of the hub. The gate is one of the hub's OAuth clients.
+
+    Args:
+        addresses: addresses of the hub.
+        client_id: the gate's OAuth client id.
+        client_secret: the gate's OAuth client secret.
+        callback_url: where the hub sends the browser back.
+    """
 
     def __init__(self, addresses: HubAddresses, client_id: str, client_secret: str, callback_url: str) -> None:
         self._api = addresses.api.rstrip("/")
@@ -95,7 +105,12 @@ class HubSignIn:
         return f"{self._public}api/oauth2/authorize?{urlencode(query)}"
 
     async def redeem(self, code: str, verifier: str) -> str:
-        """Exchange an OAuth code and its PKCE verifier for a token. Raises CodeRefused, HubAway."""
+        """Exchange an OAuth code and its PKCE verifier for a token.
+
+        Raises:
+            CodeRefused: the hub gives no token for the code.
+            HubAway: the hub does not answer.
+        """
         form = {
             "client_id": self._client[0],
             "client_secret": self._client[1],

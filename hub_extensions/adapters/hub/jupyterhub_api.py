@@ -36,7 +36,13 @@ _UNPROVED_AT_ONCE = 64  # limit of pending queries about tokens that were never 
 
 @dataclass(frozen=True, slots=True)
 class _Purpose:
-    """A kind of request with its own client, limit of simultaneous requests and time limit."""
+    """A kind of request to the hub. Each kind has its own HTTP client, so that slow requests do not delay others.
+
+    Attributes:
+        name: name of the kind, for messages.
+        seconds: time limit of a request.
+        at_once: how many requests run at the same time.
+    """
 
     name: str
     seconds: float
@@ -56,7 +62,7 @@ class HubAway(Exception):
     """The hub did not answer in time. It is not known whether it carried out the request.
 
     Attributes:
-        message: explanation for the log and ``health``.
+        message: explanation for the log and for the service's report of its own state (``health``).
     """
 
     def __init__(self, message: str) -> None:
@@ -90,7 +96,11 @@ class StopRefused(HubRefused):
 
 @dataclass(frozen=True, slots=True)
 class HubUser:
-    """A user of the hub."""
+    """A user of the hub, as the hub's API describes it.
+
+    Attributes:
+        admin: whether the user is an administrator.
+    """
 
     name: str
     admin: bool
@@ -198,11 +208,17 @@ class HubApi:
         return _server_in(await self._one_user(user, _LIST), server)
 
     async def start(self, user: str, server: str, options: Mapping[str, object], *, returns: bool = False) -> bool:
-        """Ask the hub to start a server. Returns False if nothing was sent because a spawn is already pending.
+        """Ask the hub to start a server.
 
         Args:
+            user: name of the user.
+            server: name of the server; "" is the default server.
+            options: ``user_options`` of the spawn.
             returns: the server is restarted without its user asking. The hub refuses that for a user who has signed
                 out.
+
+        Returns:
+            False if nothing was sent because a spawn is already pending.
 
         Raises:
             StartRefused: with the hub's status and message.
@@ -238,9 +254,10 @@ class HubApi:
         return StopAnswer.OVER if answer.code == 404 else StopAnswer.ASKED
 
     async def identify(self, token: str, *, as_server: bool = False, again: bool = False) -> Caller | None:
-        """Return the owner of a token, or `None` if it is invalid. The answer is cached for some seconds.
+        """Return the owner of a token; `None` if the token is invalid. The answer is cached for some seconds.
 
         Args:
+            token: the API token.
             as_server: the request concerns only the server to which the token belongs, so an answer that is some
                 minutes old is accepted.
             again: ask the hub even if the answer is cached.
@@ -266,7 +283,7 @@ class HubApi:
         self._callers.forget(name)
 
     def was_proved(self, token: str) -> bool:
-        """Return whether the hub confirmed the token the last time it was asked about it."""
+        """Return whether the hub confirmed this token as valid the last time it was asked about it."""
         return self._callers.was_proved(token)
 
     async def _ask_unproved(self, token: str) -> HTTPResponse:
@@ -297,10 +314,10 @@ class HubApi:
         return answer.body.decode(errors="replace")
 
     async def own_token(self) -> str:
-        """Return the hub's id of the service's API token; "" if it reports none. The id differs from an earlier one if
-        the hub ran without our service in between.
+        """Return the hub's id of the service's API token; "" if it reports none.
 
-        At its start a hub forgets services that its configuration does not have, together with their tokens.
+        At its start a hub forgets services that its configuration does not have, together with their tokens. So a new
+        id shows that the hub ran without our service in between.
         """
         try:
             return str(_mapping(_parsed(await self._ask(_UP, "GET", "/user"))).get("token_id") or "")
@@ -328,7 +345,9 @@ class HubApi:
         return None if answer.code == 404 else _mapping(_parsed(answer))
 
     async def _list_of_ours(self) -> list[Mapping[str, Any]] | None:
-        """Return all servers in one answer; `None` if the hub lacks the route for it, which ``configure(c)`` adds."""
+        """Return all servers in one answer, by a route that ``configure(c)`` adds to the hub. `None` if the hub lacks
+        the route.
+        """
         if self._monotonic() < self._no_list_until:
             return None
         answer = await self._ask(_LIST, "GET", "/gpu/servers")
@@ -404,7 +423,7 @@ class HubApi:
         return answer
 
     def _may_be_another(self) -> None:
-        """Forget what is known about the hub after an absence: the hub that answers next may have another version or
+        """Forget the hub's version and routes after it was away, because it may come back with another version or
         configuration.
         """
         self._whole_body, self._no_list_until = None, -math.inf

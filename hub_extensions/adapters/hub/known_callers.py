@@ -22,12 +22,14 @@ _SERVER_SCOPE = "access:servers!server="
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The owner of a token.
+    """The owner of a token, who sends requests to the service with it.
 
     Attributes:
+        name: name of the user or service.
         kind: ``user`` or ``service``.
         admin: whether the user is an administrator. The token of an administrator's server has it too, and may still
             do only what its scopes allow.
+        groups: groups of the user.
         scopes: the token's own, expanded by the hub.
     """
 
@@ -54,7 +56,11 @@ def server_of(caller: Caller) -> tuple[str, str] | None:
 
 
 class KnownCallers:
-    """The cache, by the hash of the token. The token itself is not kept."""
+    """The cache of token owners. It is indexed by the hash of the token; the token itself is not kept.
+
+    Attributes:
+        times_forgotten: how often `forget` was called, by which a caller notices it while waiting for the hub.
+    """
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[float, Caller | None]] = {}
@@ -67,18 +73,20 @@ class KnownCallers:
         self._known = {key: kept for key, kept in self._known.items() if kept[1] is not None and kept[1].name != name}
 
     def was_proved(self, token: str) -> bool:
-        """Return whether the hub confirmed the token the last time it was asked about it."""
+        """Return whether the hub confirmed this token as valid the last time it was asked about it."""
         return _digest(token) in self._proved
 
     def find(self, token: str, now: float, *, as_server: bool = False) -> tuple[bool, Caller | None]:
-        """Return the cached answer about a token: whether there is one, and the owner of the token.
-
-        If there is an answer and the owner is `None`, the hub reported that the token is invalid.
+        """Look up the cached answer of the hub about a token.
 
         Args:
             token: the token to look up.
             now: the present time on the monotonic clock.
             as_server: the request concerns only the server to which the token belongs, so an older answer is accepted.
+
+        Returns:
+            Whether there is an answer that is recent enough, and the owner of the token. If there is an answer and the
+            owner is `None`, the hub reported that the token is invalid.
         """
         asked, caller = self._known.get(_digest(token), (-inf, None))
         return now < asked + _kept_for(caller, as_server), caller

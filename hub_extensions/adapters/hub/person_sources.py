@@ -1,6 +1,6 @@
 """Fetches one user's data from the hub and the GPU service with the user's own token, within a time limit.
 
-A source that is late, refuses, or answers in a form we cannot read gives `None`, which means not known.
+If a source is late, refuses, or answers in an unknown format, its part of the result is `None`, which means not known.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ _TICKETS = TypeAdapter(tuple[TicketInfo, ...])
 
 
 class PersonSources:
-    """Fetches the data of one user at a time and keeps nothing.
+    """Fetches the data of one user at a time and keeps nothing. The gate shows them on its front page.
 
     Args:
         hub_api_url: ends in ``/hub/api``.
         gpu_service_url: ends in the service's prefix; "" without a GPU service.
+        seconds: time limit of a fetch.
     """
 
     def __init__(self, hub_api_url: str, gpu_service_url: str, seconds: float = SOURCE_SECONDS) -> None:

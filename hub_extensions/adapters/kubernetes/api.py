@@ -52,10 +52,10 @@ class ClusterError(Exception):
 
 
 class ClusterAway(ClusterError):
-    """No usable answer. It is not known whether the request took effect.
+    """The API server gave no usable answer. It is not known whether the request took effect.
 
     Attributes:
-        retry_after: seconds after which to retry, from the answer's header; None without that header.
+        retry_after: seconds after which to retry, from the answer's header; `None` without that header.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -117,9 +117,10 @@ class KubernetesApi:
                 await client.close()  # type: ignore[no-untyped-call]
 
     async def page(self, path: str, query: Mapping[str, str], take: Callable[[Json], None]) -> Json:
-        """Read one page of a list. Returns the list's ``metadata``.
+        """Read one page of a list. Return the list's ``metadata``.
 
         Args:
+            path: path of the list.
             query: the parameters of the list, such as ``limit`` and ``continue``.
             take: called with each object, in order.
 
@@ -136,9 +137,11 @@ class KubernetesApi:
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str], silence: float) -> AsyncIterator[AsyncIterator[Json]]:
-        """Open a watch, and return an iterator over its events until the stream ends.
+        """Open a watch while the block runs, and provide an iterator over its events until the stream ends.
 
         Args:
+            path: path of the list to watch.
+            query: the parameters, such as ``resourceVersion``.
             silence: seconds without data after which the stream counts as broken.
 
         Raises:
@@ -152,7 +155,7 @@ class KubernetesApi:
             yield _events(answer)
 
     async def one(self, path: str) -> Json | None:
-        """Read one object; None if it does not exist.
+        """Read one object; `None` if it does not exist.
 
         Raises:
             ClusterAway, ClusterRefused: the answer cannot be used, or the request was refused.
@@ -254,7 +257,11 @@ class KubernetesApi:
                 asking.add_done_callback(_drop_late)
 
     async def _renew(self, refused: ApiClient) -> None:
-        """Read the configuration again for the next request, because our token or certificate was rejected."""
+        """Read the configuration again for the next request, because our token or certificate was rejected.
+
+        Args:
+            refused: the client with the rejected token. If another request has replaced it already, nothing is done.
+        """
         async with self._opening:
             if self._client is not refused:
                 return  # already renewed
@@ -388,7 +395,7 @@ def _one_line(text: object) -> str:
 
 
 def _drop_late(asking: asyncio.Future[aiohttp.ClientResponse]) -> None:
-    """Drop the answer of a request that is not needed any more, if it has arrived meanwhile."""
+    """Drop the answer of a request that nobody waits for any more, if it has arrived in the meantime."""
     if not asking.cancelled() and asking.exception() is None:
         _drop(asking.result())
 

@@ -51,7 +51,10 @@ _UNITS |= {f"{unit}i": 2 ** (10 * power) for power, unit in enumerate("KMGTPE", 
 
 @dataclass(frozen=True, slots=True)
 class SliceFacts:
-    """A ResourceSlice. Only the newest generation of a pool is valid (``resource.k8s.io/v1``).
+    """A ResourceSlice of NVIDIA's DRA driver: some devices of a pool (in DRA, the devices that a driver lists
+    together).
+
+    A pool may have several slices. Only the slices of its newest generation are valid (``resource.k8s.io/v1``).
 
     Attributes:
         counters: (counter set, counter, value). Kubernetes 1.35 and newer has them in separate slices, 1.34 in the
@@ -217,23 +220,28 @@ def volume_kept(raw: Json) -> VolumeFacts | None:
 
 
 def bound_volume(raw: Json) -> str | None:
-    """Return the name of the volume that a PersistentVolumeClaim is bound to; None if it is not bound yet."""
+    """Return the name of the volume that a PersistentVolumeClaim is bound to; `None` if it is not bound yet."""
     return _text(_part(raw, "spec"), "volumeName") or None
 
 
 def newest(slices: Iterable[SliceFacts]) -> tuple[SliceDevice, ...]:
-    """Return the devices in the newest generation of each complete pool."""
+    """Return the devices in the newest generation of each complete pool (in DRA, the devices that a driver lists
+    together).
+    """
     return tuple(device for pool in _pools(slices) for one in pool for device in one.devices)
 
 
 def counters_of(slices: Iterable[SliceFacts]) -> tuple[CounterFacts, ...]:
-    """Return the counters in the newest generation of each complete pool."""
+    """Return the shared counters in the newest generation of each complete DRA pool, which devices draw from."""
     found = ((pool[0], tuple(counter for one in pool for counter in one.counters)) for pool in _pools(slices))
     return tuple(CounterFacts(first.driver, first.pool, counters) for first, counters in found if counters)
 
 
 def _pools(slices: Iterable[SliceFacts]) -> Iterable[Sequence[SliceFacts]]:
-    """Return the slices in the newest generation of each pool. Incomplete pools are left out, as by the scheduler."""
+    """Return for each DRA pool the slices of its newest generation.
+
+    Pools of which slices are missing are left out, because the scheduler does not use them either.
+    """
     pools: dict[tuple[str, str], list[SliceFacts]] = {}
     for one in slices:
         pool = pools.setdefault((one.driver, one.pool), [one])
@@ -317,7 +325,7 @@ def _interned(items: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
 
 
 def _whole(value: object) -> int | None:
-    """Parse a quantity as a whole number (``5``, ``1k``, ``40Gi``); None if it is invalid or not whole."""
+    """Parse a quantity as a whole number (``5``, ``1k``, ``40Gi``); `None` if it is invalid or not whole."""
     found = _QUANTITY.fullmatch(str(value))
     if found is None:
         return None
@@ -379,8 +387,12 @@ def _interned_counters(counters: tuple[tuple[str, str, int], ...]) -> tuple[tupl
 
 
 def _qualified(values: Json, driver: str, name: str) -> Json:
-    """Return an attribute or capacity of a driver's device. Its name may be written with or without the driver's
-    domain.
+    """Return an attribute or capacity of a device. Its name may be written with or without the driver's domain.
+
+    Args:
+        values: the attributes or capacities of the device.
+        driver: the driver's domain.
+        name: name without the domain.
     """
     return _part(values, name) or _part(values, f"{driver}/{name}")
 
@@ -430,7 +442,7 @@ def _texts(raw: Json, name: str) -> Mapping[str, str]:
 
 
 def _time(value: object) -> datetime | None:
-    """Parse a time of the API server (RFC 3339 in UTC); None for any other text."""
+    """Parse a time of the API server (RFC 3339 in UTC); `None` for any other text."""
     if not isinstance(value, str):
         return None
     # Python 3.10 parses neither the Z nor fractions that do not have three or six digits

@@ -55,12 +55,12 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind(Generic[T]):
-    """A kind of objects to read.
+    """A kind of Kubernetes objects to read, such as pods.
 
     Attributes:
         name: name for the log.
         path: path of the list, with ``{namespace}`` for our own namespace.
-        take: converts an object to the value that is kept; None if the object is to be ignored.
+        take: converts an object to the value that is kept; `None` if the object is to be ignored.
         forbidden: log message if the hub is not allowed to read the objects.
         optional: the cluster may not have this kind (404).
         needed: without this kind the service lacks something, so a missing permission is logged as a warning.
@@ -75,7 +75,7 @@ class ObjectKind(Generic[T]):
 
 
 class Reflector(Generic[T]):
-    """All objects of one kind.
+    """Keeps a copy of all objects of one kind in memory, in sync with the API server.
 
     Attributes:
         values: the kept values by name or ``namespace/name``; `None` if the objects are not read yet, do not exist in
@@ -84,7 +84,7 @@ class Reflector(Generic[T]):
         decided: set when the objects were read once, or are known to be unreadable.
         unreadable: the hub is not allowed to read the objects, or the cluster does not have the kind.
         problem: why the objects cannot be read now; "" if they can be read.
-        since: when the problem began; None without a problem.
+        since: when the problem began; `None` without a problem.
     """
 
     def __init__(
@@ -283,8 +283,9 @@ class Reflector(Generic[T]):
 
 
 class _Delays:
-    """Delays between failed attempts: 0.2 s, 0.4 s ... 30 s, randomly shortened, or longer if the API server requests
-    it.
+    """The delays between failed attempts to read: 0.2 s, 0.4 s ... 30 s, each randomly shortened.
+
+    A delay is longer if the API server requests it.
     """
 
     def __init__(self, pace: Pace) -> None:

@@ -49,10 +49,12 @@ _log = logging.getLogger("hub_extensions.hub_service")
 
 @dataclass(frozen=True, slots=True)
 class AccessRight:
-    """A permission that the service's account needs.
+    """A permission that the service's account needs, as in a rule of a Kubernetes role.
 
     Attributes:
         group: API group; "" is the core group.
+        resource: the kind of objects, such as ``pods``.
+        verbs: what the account may do, such as ``list`` and ``watch``.
         own: the permission is needed only in the namespace of our servers' pods.
     """
 
@@ -78,7 +80,14 @@ DRAIN_RIGHT = AccessRight("", "nodes", frozenset({"patch"}))
 
 
 class ClusterWatch:
-    """A watch of the cluster. Call `start` once, then `view` at any time, and finally `close`."""
+    """Watches a cluster, and has its last known state ready at any time. Call `start` once, then `view`, finally
+    `close`.
+
+    Args:
+        config: how the cluster is reached.
+        pace: delays and timeouts; `None` for the normal ones.
+        clock: returns the present time (aware).
+    """
 
     def __init__(
         self,
@@ -125,7 +134,7 @@ class ClusterWatch:
 
     @property
     def namespace(self) -> str:
-        """Namespace of our servers' pods; "" before `start` unless it is configured."""
+        """Return the namespace of our servers' pods; "" before `start` unless it is configured."""
         return self._api.namespace
 
     async def start(self, wait: float = 10.0) -> None:
@@ -184,7 +193,7 @@ class ClusterWatch:
 
     @property
     def problem(self) -> str:
-        """Why the cluster cannot be read now, as a sentence for administrators; "" if it can be read."""
+        """Return why the cluster cannot be read now, as a sentence for administrators; "" if it can be read."""
         troubled = [reflector for reflector in self._all() if reflector.problem and reflector.since is not None]
         if troubled:
             first = min(troubled, key=lambda reflector: reflector.since or self._clock())
@@ -197,7 +206,7 @@ class ClusterWatch:
 
     @property
     def is_reading(self) -> bool:
-        """Whether all parts of the cluster can be read, as far as is known now."""
+        """Return whether all parts of the cluster can be read, as far as is known now."""
         return not any(reflector.problem for reflector in self._all())
 
     async def wait_changed(self, timeout: float) -> bool:
@@ -255,7 +264,10 @@ class ClusterWatch:
         self._log_outage()
 
     def _follow_pods(self) -> None:
-        """Watch our own namespace's pods only while the hub is not allowed to read those of all namespaces."""
+        """Start or stop the watch of our own namespace's pods.
+
+        They are watched only while the hub is not allowed to read the pods of all namespaces.
+        """
         task = self._tasks.get(self._own_pods.kind.name)
         if self._pods.unreadable and task is None and self._pods.kind.name in self._tasks:
             self._begin(self._own_pods)
@@ -305,7 +317,12 @@ class ClusterWatch:
 
 
 class _CachedValues(Generic[T, U]):
-    """The values of a reflector as a tuple, which is rebuilt only after a change."""
+    """Converts the values of a reflector to a tuple, and does so again only after a change.
+
+    Args:
+        reflector: the objects of one kind.
+        flatten: converts all their values to the tuple.
+    """
 
     def __init__(self, reflector: Reflector[T], flatten: Callable[[Iterable[T]], tuple[U, ...]]) -> None:
         self._reflector, self._flatten = reflector, flatten
@@ -313,7 +330,7 @@ class _CachedValues(Generic[T, U]):
         self._made: tuple[U, ...] = ()
 
     def values(self) -> tuple[U, ...] | None:
-        """Return the values; None if they are not read yet, do not exist or are forbidden."""
+        """Return the converted values; `None` if the objects are not read yet, do not exist or are forbidden."""
         if self._reflector.values is None:
             return None
         if self._edition != self._reflector.edition:

@@ -29,7 +29,7 @@ _ROOT = 0
 
 
 class ForeignListener(OSError):
-    """An account other than the service's listens at the service's port, or the account cannot be determined. Nothing
+    """The service's port is not held by the service's account, or the account cannot be determined. Nothing
     was sent.
     """
 
@@ -58,8 +58,14 @@ def listeners(port: int) -> tuple[ListeningSocket, ...]:
 
 
 def listeners_in(place: Path, port: int) -> tuple[ListeningSocket, ...]:
-    """Return the sockets that listen at this port from the tables in the folder `place` (/proc/net). Raises OSError
-    if they cannot be read.
+    """Return the sockets that listen at this port, from the kernel's tables of sockets.
+
+    Args:
+        place: the folder with the tables, such as ``/proc/net``.
+        port: the port.
+
+    Raises:
+        OSError: the tables cannot be read.
     """
     wanted = re.compile(_LISTENS % port, re.MULTILINE)
     tables = [place / name for name in _TABLES]
@@ -68,7 +74,11 @@ def listeners_in(place: Path, port: int) -> tuple[ListeningSocket, ...]:
 
 
 def accepting(found: tuple[ListeningSocket, ...], address: str) -> tuple[ListeningSocket, ...]:
-    """Return the sockets that accept a connection to this IP address: those with the most specific matching address."""
+    """Return those of the listening sockets that accept a connection to this IP address.
+
+    These are the sockets with the most specific matching address: a socket of the address itself comes before one of
+    all addresses.
+    """
     for spelled in _nearest_first(ip_address(address)):
         if nearest := tuple(each for each in found if each.address == spelled):
             return nearest
@@ -76,8 +86,9 @@ def accepting(found: tuple[ListeningSocket, ...], address: str) -> tuple[Listeni
 
 
 def accounts_at(host: str, port: int) -> frozenset[int] | None:
-    """Return the accounts whose sockets accept a connection to this host and port; empty if nobody listens. `None` if
-    the kernel does not list the sockets, or the host cannot be resolved.
+    """Return the uids of the accounts whose sockets accept a connection to this host and port; empty if nobody listens.
+
+    `None` if the kernel does not list the sockets, or the host cannot be resolved.
     """
     try:
         found = listeners(port)
@@ -88,10 +99,12 @@ def accounts_at(host: str, port: int) -> frozenset[int] | None:
 
 
 class ListenerCheck:
-    """The verification of one connection. Create it before connecting, and call `check` with the connected socket
-    before use.
+    """Checks that the other end of one connection belongs to the expected account, before a secret is sent.
+
+    Create it before connecting, and call `check` with the connected socket.
 
     Args:
+        port: the port to which the connection is made.
         account: the uid that has to listen; `None` if nothing is verified, because the service runs on another machine
             or under an account of its own.
     """
@@ -150,14 +163,22 @@ def is_of_this_machine(host: str) -> bool:
 
 
 class VerifyingTCPClient(TCPClient):
-    """Tornado's TCP client, with a verification of each connection before anything is sent."""
+    """Tornado's TCP client, which checks who listens at the other end of each connection before anything is sent.
+
+    Args:
+        account: the uid that has to listen, if the address is on this machine; `None` to accept any.
+    """
 
     def __init__(self, account: int | None) -> None:
         super().__init__()
         self._account = account
 
     async def connect(self, host: str, port: int, *args: Any, **options: Any) -> IOStream:
-        """Connect like tornado's client. Raises ForeignListener too."""
+        """Connect like tornado's client.
+
+        Raises:
+            ForeignListener: another account listens at the address.
+        """
         proof = ListenerCheck(port, self._account)
         stream = await super().connect(host, port, *args, **options)
         try:

@@ -38,10 +38,15 @@ _MOST = 16
 
 
 class PortHolder:
-    """Holds the sockets of one service in this process and hands them over.
+    """Holds the listening sockets of one service in the hub, and hands them over to each run of the service.
+
+    Args:
+        folder: the state folder, in which the Unix socket is created.
+        host: address to listen at.
+        port: the configured port.
 
     Attributes:
-        stand_in: the port that stands in for the configured one; `None` if that one is held.
+        stand_in: the free port that is used instead of the configured one; `None` if the configured port is held.
         stranger: the uid that has the configured port; `None` if no other account has it, or if it is not known.
     """
 
@@ -123,8 +128,14 @@ class PortHolder:
 
 
 def handed_over(folder: Path) -> tuple[list[socket.socket], bool] | None:
-    """Return (sockets, whether the configured port is among them). `None` if no hub holds the port; the caller then
-    binds it itself.
+    """Get the listening sockets from the hub that holds the service's port.
+
+    Args:
+        folder: the state folder, in which the hub listens at a Unix socket.
+
+    Returns:
+        The sockets, and whether the configured port is among them. `None` if no hub holds the port; the caller then
+        binds it itself.
     """
     visitor = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with visitor:

@@ -66,7 +66,7 @@ class Scan(NamedTuple):
     Attributes:
         marked: the processes with a mark.
         unread: the accounts of live processes whose environment we may not read, so that they may carry a mark.
-        hidden: the kernel hides processes of other accounts (``hidepid``).
+        hidden: the kernel hides processes of other accounts (``hidepid``), so `unread` may be incomplete.
     """
 
     marked: tuple[Process, ...]
@@ -82,7 +82,7 @@ def marked() -> tuple[Process, ...]:
 
 
 def scan() -> Scan:
-    """Return the processes with a lease mark, and which processes cannot be read."""
+    """Return the processes with a lease mark (the environment variable with a lease's id), and which cannot be read."""
     global _marks_seen
     hidden = _hides_others()
     before, now = _marks_seen, {}
@@ -121,8 +121,8 @@ def scan() -> Scan:
 def unreadable() -> int:
     """Return how many processes of other people (no system accounts) have an environment that we may not read.
 
-    We cannot see whether these processes carry a lease mark. A hub that is not root and starts servers as other
-    accounts cannot find left-over processes.
+    It cannot be seen whether these processes carry a lease mark. A hub that is not root and starts servers under other
+    accounts therefore cannot find the processes that a server left behind.
     """
     own, count = os.geteuid(), 0
     for pid in _pids():
@@ -153,7 +153,7 @@ def pids() -> Iterator[int]:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """Return the environment the process was started with; empty if it does not exist or may not be read."""
+    """Return the environment with which the process was started; empty if it does not exist or may not be read."""
     data = _read(f"/proc/{pid}/environ") or b""
     pairs = (entry.partition(b"=") for entry in data.split(b"\0") if b"=" in entry)
     values: dict[str, str] = {}
@@ -284,9 +284,9 @@ def send_signal(pid: int, started: int, signum: int) -> bool:
 
 
 class _Marks(NamedTuple):
-    """Values of a process's environment that we use. They do not change until the next exec().
+    """Those values of a process's environment that we use. They do not change until the next exec().
 
-    Values from one variable are `None` if the process does not have it; `Process` explains each value.
+    The fields are explained in `Process`. A value is `None` if the process lacks the variable.
     """
 
     command: str = ""
@@ -312,9 +312,7 @@ class _Stat(NamedTuple):
 
     @property
     def beginning(self) -> bool:
-        """Return whether the process is in the middle of an exec(): its new memory does not contain any environment
-        yet.
-        """
+        """Return whether the process is in the middle of an exec(), so that its environment cannot be read yet."""
         return self.size > 0 and self.env_start == 0
 
     @property
@@ -378,8 +376,9 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def _begun(pid: int) -> _Stat | None:
-    """Return the process once its exec() is finished, which takes microseconds unless the machine is very busy; `None`
-    if the process ended.
+    """Return the state of a process once its exec() is finished, because its environment can be read only then.
+
+    An exec() takes microseconds unless the machine is very busy. `None` if the process ended.
     """
     for _ in range(100):
         time.sleep(0.001)

@@ -20,15 +20,20 @@ _LISTENING = b"0A"
 
 
 def mark_of(secret: str) -> str:
-    """Derive the value of a hub's mark from its secret, which cannot be recovered from the mark; "" without a
-    secret.
+    """Derive the value of a hub's mark (the environment variable of all its servers' processes) from the hub's secret.
+
+    The secret cannot be recovered from the mark. "" without a secret.
     """
     return hmac.new(secret.encode(), b"servers of this hub", hashlib.sha256).hexdigest()[:32] if secret else ""
 
 
 def servers(mark: str) -> tuple[ServerProcess, ...]:
-    """Return this hub's server processes without a lease. Servers with a lease are found by their lease mark
-    (``procfs.py``).
+    """Return the processes of this hub's servers that have no lease of a GPU.
+
+    Servers with a lease are found by their lease mark (``procfs.py``).
+
+    Args:
+        mark: the hub's mark, from `mark_of`; with "" the result is empty.
     """
     found = (_server(pid, mark) for pid in procfs.pids()) if mark else iter(())
     return tuple(each for each in found if each is not None)

@@ -22,7 +22,13 @@ _WAIT_SECONDS = 1.0
 
 
 class DiagSocket(NamedTuple):
-    """A listening socket: the address it is bound to in binary form, the uid that created it, and its inode."""
+    """A listening socket.
+
+    Attributes:
+        packed: the IP address to which it is bound, in binary form.
+        account: the uid that created it.
+        inode: identifies the socket while it exists.
+    """
 
     packed: bytes
     account: int
@@ -41,7 +47,15 @@ def listening(port: int) -> tuple[DiagSocket, ...]:
 
 
 def _dump(kernel: socket.socket, family: int, size: int, port: int) -> Iterator[DiagSocket]:
-    """Read the sockets of one address family (``struct inet_diag_req_v2`` and ``inet_diag_msg``)."""
+    """Yield the sockets of one address family that listen at the port (``struct inet_diag_req_v2`` and
+    ``inet_diag_msg``).
+
+    Args:
+        kernel: a netlink socket of ``sock_diag``.
+        family: ``AF_INET`` or ``AF_INET6``.
+        size: number of bytes of an address of this family.
+        port: the port.
+    """
     wanted = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, _LISTEN) + struct.pack("!H", port) + bytes(46)
     kernel.send(_HEADER.pack(_HEADER.size + len(wanted), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + wanted)
     while True:

@@ -41,12 +41,16 @@ def pause_before_start(lived: float, planned: float) -> tuple[float, float]:
 
 
 def supervise(serve: Callable[[], int], parent: int | None) -> int:
-    """Run `serve` in a child, again and again, until a stop is requested or `parent` ends; returns the exit status.
+    """Run `serve` in a child process, again and again, until a stop is requested or the process `parent` ends.
 
     Call it before any thread is started.
 
     Args:
+        serve: runs the service and returns its exit status.
         parent: our parent's process id at the very start; `None` to watch none.
+
+    Returns:
+        The exit status for this process.
     """
     for number in STOP_SIGNALS:
         # blocked signals wait for sigtimedwait(), even if they were ignored before or this is PID 1 of a container
@@ -118,8 +122,9 @@ def _stop_asked(seconds: float, parent: int | None, also: signal.Signals | None 
 
 
 def _stopped(child: int) -> int:
-    """End the child in order, or by force; returns its exit status, or 0 if the signal came before its event loop
-    ran.
+    """Stop the child: request it, then kill it if it does not end in time. Return its exit status.
+
+    The result is 0 if the signal came before the child's event loop ran.
     """
     os.kill(child, signal.SIGTERM)
     killed_at = time.monotonic() + KILL_SECONDS

@@ -14,12 +14,15 @@ T = TypeVar("T")
 
 
 async def with_timeout(seconds: float, work: Awaitable[T], *, parts: int = 1) -> T:
-    """Await `work`. Raises ``asyncio.TimeoutError`` when the time is over; the work is then cancelled.
+    """Await `work`, and cancel it when the time is over.
 
     Args:
         seconds: the time limit.
-        parts: number of equal waits into which the time is divided. If other code blocks the event loop, only the wait
-            in progress is lost, however long the block was.
+        parts: number of equal waits into which the time is divided. If other code blocks the event loop, at most one of
+            these waits is used up by the block, however long it was.
+
+    Raises:
+        asyncio.TimeoutError: the time is over.
     """
     task = asyncio.ensure_future(work)
     try:

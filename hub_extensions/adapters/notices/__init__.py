@@ -1,5 +1,6 @@
-"""The channels by which a notice leaves this hub: a webhook or a mail server. Either may hang, refuse, or report a
-wrong result.
+"""The channels by which a notice (a message to a user) leaves this hub: a webhook or a mail server.
+
+Either of them may hang, refuse, or report a wrong result.
 """
 
 
@@ -7,7 +8,8 @@ class NotSent(Exception):
     """The receiver did not accept the notice.
 
     Attributes:
-        message: the cause, for log, ``health`` and journal; without an address, a token or a password.
+        message: the cause, for the log, the service's report of its own state (``health``) and the journal; without an
+            address, a token or a password.
         again: whether another attempt may succeed.
     """
 

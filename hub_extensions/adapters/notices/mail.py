@@ -25,11 +25,14 @@ STEP_SECONDS = 10.0  # longest silence of the server
 
 @dataclass(frozen=True)
 class MailServer:
-    """The settings of a mail server.
+    """A mail server by which notices are sent, with its settings.
 
     Attributes:
+        host, port: where it listens.
         security: ``starttls``, ``tls`` or ``none``.
-        ca_file: "" for the system's authorities.
+        user, password: with which the service signs in; "" to send without signing in.
+        ca_file: file of accepted authorities; "" for the system's.
+        seconds: time limit of a delivery.
     """
 
     host: str
@@ -102,8 +105,10 @@ class MailServer:
 
 
 class _Server(smtplib.SMTP):
-    """An SMTP client that adds itself to `watched` before it connects, so that the time limit can also cut off a server
-    whose greeting never ends.
+    """An SMTP client that the time limit can cut off even if the server's greeting never ends.
+
+    Args:
+        watched: the client adds itself to this list before it connects. When the time is over, it is closed from there.
     """
 
     def __init__(self, watched: list[smtplib.SMTP], *args: Any, **more: Any) -> None:

@@ -21,11 +21,13 @@ ANSWER_BYTES = 64 * 1024  # a receiver of notices answers with less
 
 class Webhook:
     def __init__(self, url: str, token: str = "", *, ca_file: str = "", seconds: float = SECONDS) -> None:
-        """Create a sender.
+        """Create a sender of notices to one webhook.
 
         Args:
-            token: sent as a bearer token.
-            ca_file: accepted authorities; "" for the system's.
+            url: address of the webhook.
+            token: sent as a bearer token; "" for none.
+            ca_file: file of accepted authorities; "" for the system's.
+            seconds: time limit of a delivery.
         """
         self._url = url
         self._token = token

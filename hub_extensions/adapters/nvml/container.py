@@ -29,11 +29,17 @@ from hub_extensions.core.gpu.devices import Device
 
 
 class OwnDevices:
-    """The devices with the given UUIDs, in their order. If no UUID is given, the devices that are visible to this
-    process.
+    """Reads the devices with the given UUIDs, in their order.
 
     A device whose UUID is gone from the machine is not listed. A device that has never responded is listed with its
     UUID only.
+
+    Args:
+        uuids: the devices; empty for all devices that are visible to this process.
+        clock: returns the monotonic clock in seconds.
+
+    Attributes:
+        reopen_after: seconds after opening at which the driver has to be reopened; `None` if it need not be.
     """
 
     def __init__(self, uuids: tuple[str, ...], clock: Callable[[], float]) -> None:
@@ -99,8 +105,10 @@ class OwnDevices:
         self._all_found = bool(self._uuids) and seen.all_answered
 
     def _pace_reopening(self, read: int) -> None:
-        """Set the time until the driver is reopened. `read` is the number of devices that responded; if some are
-        missing, reopening may bring them back.
+        """Set after what time the driver is reopened. That may bring missing devices back.
+
+        Args:
+            read: number of devices that responded.
         """
         if not self._uuids:
             self.reopen_after = _SEARCH_SECONDS
@@ -169,8 +177,10 @@ def _facts_of_whole(driver: Driver, uuid: str, handle: Any, memory: Memory) -> F
 
 
 def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
-    """Read the properties of a MIG device. In a container the driver may refuse to report values of the GPU ("no
-    permission"). The handle of the GPU is still enough to read its counters.
+    """Read the fixed properties of a MIG device.
+
+    In a container the driver may refuse to report values of the GPU that it is a part of ("no permission"). The handle
+    of that GPU is still enough to read its counters.
     """
     parent_handle, parent_settled = _asked(driver, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
     parent = None
@@ -190,8 +200,11 @@ def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Fac
 
 
 def _asked(driver: Driver, name: str, handle: Any) -> tuple[Any, bool]:
-    """Call a function like ``Driver.ask``, and return its answer (`None` if the value is unavailable). The boolean is
-    True if the same call would give the same answer a second later.
+    """Query one value from the driver.
+
+    Returns:
+        The value, which is `None` if it is unavailable, and whether the same call would give the same result a second
+        later.
     """
     try:
         return driver.call(name, handle), True
@@ -203,5 +216,7 @@ def _asked(driver: Driver, name: str, handle: Any) -> tuple[Any, bool]:
 
 
 def _unnamed(uuid: str) -> Device:
-    """Return a device of which only the UUID is known, and which was not reported as gone."""
+    """Return a device of which only the UUID is known, for a device that did not respond yet but is not reported as
+    gone.
+    """
     return Device(uuid, "NVIDIA GPU", profile=UNNAMED if uuid.startswith("MIG-") else None)

@@ -18,9 +18,10 @@ from hub_extensions.core.gpu.devices import Device, Placement
 
 @dataclass(frozen=True)
 class Gpu:
-    """A whole GPU, or the GPU of a MIG device.
+    """A physical GPU: a whole GPU, or the GPU that a MIG device is a part of.
 
     Attributes:
+        handle: its NVML handle; `None` if the driver does not give it.
         uuid: "" if the driver does not provide it here.
         product: name of the card.
         index: for display only, as it may change at the next boot; `None` if not known.
@@ -34,7 +35,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Mig:
-    """A MIG device's handle and the driver's numbers for it.
+    """The NVML handle of a MIG device, and the driver's numbers for it.
 
     Attributes:
         gpu_instance_id: number of the GPU instance that it belongs to; `None` if the driver does not report it.
@@ -84,6 +85,9 @@ class MigSlot(NamedTuple):
     """One of the numbers under which a GPU can have a MIG device. The numbers in use have gaps.
 
     Attributes:
+        number: the number, from 0.
+        handle: NVML handle of the MIG device; `None` if no MIG device has this number, or if it cannot be read.
+        uuid: UUID of the MIG device; "" if no MIG device has this number, or if it cannot be read.
         failure: why the MIG device with this number cannot be read; `None` if it was read.
     """
 
@@ -187,7 +191,12 @@ _CORES_PER_SM = {
 
 
 def mig_device(driver: Driver, gpu: Gpu, mig: Mig) -> Device | None:
-    """Return a MIG device; `None` if the driver does not name its profile. `gpu` is the GPU it belongs to."""
+    """Return the properties of a MIG device; `None` if the driver does not name its profile.
+
+    Args:
+        gpu: the GPU that it is a part of.
+        mig: its handle and numbers.
+    """
     attributes = driver.ask("nvmlDeviceGetAttributes", mig.handle)
     total = memory_of(driver, mig.handle).total
     if total is None and attributes is not None:
@@ -217,6 +226,8 @@ def _profile_name(driver: Driver, gpu: Gpu, mig: Mig, instance: Instance | None,
     from the sizes of the device and the GPU.
 
     Args:
+        gpu: the GPU that the device is a part of.
+        mig: handle and numbers of the device.
         instance: the GPU instance of the device; `None` if the driver does not describe it.
         attributes: the driver's attributes of the device; `None` if it does not report them.
     """
@@ -248,8 +259,13 @@ def after_mig(name: object) -> str | None:
 
 
 def _advertised_gb(parent_bytes: int, mig_bytes: int) -> int:
-    """Return the number before "gb" in a profile's name: the memory in eighths of the GPU, rounded up (NVIDIA go-nvlib,
-    getMigMemorySizeGB).
+    """Return the number before "gb" in the name of a MIG profile.
+
+    It is the memory in eighths of the GPU, rounded up to gigabytes (NVIDIA go-nvlib, getMigMemorySizeGB).
+
+    Args:
+        parent_bytes: memory of the whole GPU.
+        mig_bytes: memory of the MIG device.
     """
     eighths = math.ceil(mig_bytes / parent_bytes * 8)
     return round(eighths / 8 * math.ceil(parent_bytes / 2**30))
@@ -257,7 +273,14 @@ def _advertised_gb(parent_bytes: int, mig_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Instance:
-    """A GPU instance (a slice of a GPU), which owns the memory and multiprocessors of its MIG devices."""
+    """A GPU instance (a slice of a GPU), which owns the memory and multiprocessors of its MIG devices.
+
+    Attributes:
+        handle: its NVML handle.
+        id: its number on the GPU.
+        profile_id: NVML's number of its MIG profile.
+        placement: which slices of the GPU it occupies.
+    """
 
     handle: Any
     id: int
@@ -280,7 +303,7 @@ def instance_of(driver: Driver, handle: Any) -> Instance | None:
 
 
 def profiles(driver: Driver, gpu: Gpu) -> list[Any]:
-    """Return the profiles of GPU instances that the card supports. The library numbers the profiles of all cards."""
+    """Return what the driver knows about each profile of GPU instances that the card supports."""
     asked = (driver.ask("nvmlDeviceGetGpuInstanceProfileInfo", gpu.handle, n) for n in range(_profile_count(driver)))
     return [info for info in asked if info is not None]
 

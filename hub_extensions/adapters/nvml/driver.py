@@ -22,7 +22,14 @@ from hub_extensions.core.text.reasons import explain
 
 
 class NvmlFailure(Exception):
-    """A failed call. `code` is the return code of NVML (``nvmlReturn_t``)."""
+    """A failed call of the driver's library NVML.
+
+    Attributes:
+        code: the return code of NVML (``nvmlReturn_t``).
+        state: the state that the panel shows, as in ``messages.Snapshot``.
+        scope: what the failure affects.
+        reason: explains what is wrong and what to do.
+    """
 
     def __init__(self, code: int) -> None:
         super().__init__(f"NVML error {code}")
@@ -53,9 +60,10 @@ class Driver:
     """Calls functions of pynvml by name. Every failure is a `NvmlFailure` with NVML's return code.
 
     Attributes:
-        refused: the first failure of `ask` since this was set to `None`; `None` if no call has failed. Failures of
-            calls that the card or driver does not support do not count. A caller can report with it why no value was
-            available.
+        library: the module ``pynvml``.
+        refused: the first failure of `ask` since a caller set this to `None`. The caller can report with it why a value
+            was unavailable. `None` if no call has failed since. Failures of calls that the card or driver does not
+            support do not count.
     """
 
     def __init__(self) -> None:
@@ -76,7 +84,11 @@ class Driver:
             raise NvmlFailure(int(error.value)) from error
 
     def ask(self, name: str, *arguments: object) -> Any:
-        """Like `call`, but returns `None` if only this value is unavailable. A lost GPU or driver still raises."""
+        """Call pynvml's function `name`, and return `None` if only this value is unavailable.
+
+        Raises:
+            NvmlFailure: the GPU or the driver is lost.
+        """
         try:
             return self.call(name, *arguments)
         except NvmlFailure as failure:
@@ -86,8 +98,11 @@ class Driver:
             return None
 
     def ask_either(self, newer: tuple[object, ...], older: tuple[object, ...]) -> Any:
-        """Like `ask` with the name and arguments in `newer`; uses `older` if the driver does not know the newer
-        function.
+        """Call a function like `ask`; if the driver does not know the newer function, call the older one.
+
+        Args:
+            newer: name and arguments of the newer function.
+            older: name and arguments of the older function.
         """
         for question in (newer, older):
             try:
@@ -106,7 +121,7 @@ class Driver:
             self.refused = failure
 
     def release(self, name: str, *arguments: object) -> None:
-        """Call the function that frees or closes something. A failure because it is gone already is ignored."""
+        """Call a function that frees or closes something. If it is gone already, the failure is ignored."""
         try:
             self.call(name, *arguments)
         except NvmlFailure:
@@ -114,10 +129,13 @@ class Driver:
 
 
 class OpenDriver:
-    """The open driver: opened at the first use, and again after `close`.
+    """Opens the driver's library at the first use, and again after `close`.
+
+    Args:
+        clock: returns the monotonic clock in seconds.
 
     Attributes:
-        opened_at: when the driver was opened, in seconds of the monotonic clock `clock`.
+        opened_at: when the driver was opened, in seconds of that clock.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

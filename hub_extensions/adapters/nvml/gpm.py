@@ -37,9 +37,12 @@ NOT_COUNTED = Counted(there=False)
 
 
 class InstanceUse:
-    """Utilization of GPU instances and whole GPUs, from the difference of two samples of the counters.
+    """Measures how busy GPU instances and whole GPUs are, from the difference of two samples of the counters.
 
-    Each device has two allocated samples that are used in turn. `clock` is a monotonic clock in seconds.
+    Each device has two allocated samples that are used in turn.
+
+    Args:
+        clock: returns the monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -88,8 +91,13 @@ class InstanceUse:
         self._refused.clear()
 
     def _supported(self, driver: Driver, card: str, gpu: Any) -> bool | None:
-        """Return whether the card has counters, queried once while the driver is open; `None` if it did not answer
-        this time.
+        """Return whether the card has GPM counters. `None` if it did not answer this time.
+
+        The card is asked once while the driver is open.
+
+        Args:
+            card: a name of the card that is the same in every reading.
+            gpu: the NVML handle of the card.
         """
         if card in self._support:
             return self._support[card]
@@ -134,7 +142,14 @@ class InstanceUse:
 
 @dataclass
 class _Window:
-    """The samples of one device: `last` is from the previous reading at `taken`; `spare` is for the next one."""
+    """The two samples of one device's counters.
+
+    Attributes:
+        last: the sample of the previous reading; `None` before the first one.
+        spare: an allocated sample for the next reading; `None` before the first one.
+        taken: when `last` was taken, in seconds of the monotonic clock.
+        counted: the result of the previous reading.
+    """
 
     last: Any = None
     spare: Any = None

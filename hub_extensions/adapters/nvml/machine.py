@@ -31,7 +31,12 @@ from hub_extensions.core.gpu.devices import Device
 
 
 class MachineDevices:
-    """All devices of the machine, in the driver's order."""
+    """Reads all devices of the machine, in the driver's order. Devices of a GPU that does not respond stay as last
+    seen.
+
+    Attributes:
+        reopen_after: seconds after opening at which the driver has to be reopened; `None` if it need not be.
+    """
 
     def __init__(self) -> None:
         self.reopen_after: float | None = None
@@ -88,7 +93,15 @@ _KnownDevices = Mapping[str, Device]
 
 
 def _read_gpu(reading: ReadingBuilder, index: int, known: _KnownDevices) -> bool:
-    """Read a GPU, whole or partitioned. Returns whether all of it responded."""
+    """Add a GPU to `reading`: the GPU itself, or its MIG devices if it is partitioned.
+
+    Args:
+        index: the driver's number of the GPU.
+        known: the devices of this GPU in the last reading, by uuid.
+
+    Returns:
+        Whether all parts of the GPU responded.
+    """
     driver = reading.driver
     handle = driver.call("nvmlDeviceGetHandleByIndex", index)
     gpu = Gpu(handle, str(driver.call("nvmlDeviceGetUUID", handle)), product_of(driver, handle), index)
@@ -142,8 +155,12 @@ def _mig_handles(reading: ReadingBuilder, gpu: Gpu) -> tuple[list[Mig], bool]:
 
 
 def _steady(device: Device, known: _KnownDevices) -> Device:
-    """Return `device`, completed with earlier known properties that could not be read this time, so that it does not
-    look like another device.
+    """Return `device`, completed with properties of the last reading that could not be read this time.
+
+    Otherwise it would look like another device.
+
+    Args:
+        known: the devices of this GPU in the last reading, by uuid.
     """
     before = known.get(device.uuid)
     if before is None or before.profile != device.profile:

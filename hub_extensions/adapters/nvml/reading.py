@@ -16,9 +16,10 @@ from hub_extensions.core.gpu.samples import DeviceSample
 
 @dataclass(frozen=True)
 class Facts:
-    """The fixed properties of a device.
+    """The fixed properties of a device, as needed for reading its current state.
 
     Attributes:
+        device: the device itself.
         parent: the GPU of a MIG device; `None` if not known.
         alone: no other MIG device shares its GPU instance, so the counters of the instance belong to this device.
         settled: whether these properties are final. If `parent` or the id of the GPU instance is missing, the driver
@@ -33,11 +34,17 @@ class Facts:
 
 @dataclass
 class ReadingBuilder:
-    """Collects one reading, in the order of the devices.
+    """Collects one reading of the GPUs. A reader makes one each time, and `Devices.read` fills it.
 
     Attributes:
-        own: only the devices of the server that reads are read. The counters of whole GPUs are then read too, and MPS
-            clients only if other processes are listed.
+        at: time of the reading.
+        driver: the open driver.
+        counters: measures how busy devices are.
+        own: True in a user's server, which reads only its own devices. The counters of whole GPUs are then read too,
+            and MPS clients only if other processes are listed.
+        devices: the devices so far, by uuid.
+        samples: the state of devices now, by uuid; a device of which nothing could be read has none.
+        problems: sentences about what could not be read.
     """
 
     at: datetime
@@ -107,11 +114,17 @@ class Devices(Protocol):
     reopen_after: float | None
 
     def read(self, reading: ReadingBuilder) -> None:
-        """Add the devices to `reading`. Raises `NvmlFailure` if there is nothing to report."""
+        """Read the devices and add them to `reading`.
+
+        Raises:
+            NvmlFailure: there is nothing to report.
+        """
         ...
 
     def forget(self, *, reopening: bool) -> None:
-        """Drop what belongs to the open driver, before it is closed. `reopening` is True if it is reopened because of
-        `reopen_after`.
+        """Drop what belongs to the open driver, before it is closed.
+
+        Args:
+            reopening: the driver is opened again at once, because of `reopen_after`.
         """
         ...

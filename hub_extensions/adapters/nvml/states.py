@@ -12,7 +12,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 class Scope(Enum):
-    """The extent of a failure."""
+    """What a failure of the driver affects: the machine, one device, or one value."""
 
     MACHINE = "machine"  # the driver as a whole cannot be used now
     DEVICE = "device"  # this GPU and everything on it is gone for now
@@ -23,7 +23,7 @@ class Meaning(NamedTuple):
     """The meaning of an NVML return code.
 
     Attributes:
-        state: one of ``messages.Snapshot``.
+        state: the state that the panel shows, as in ``messages.Snapshot``.
         scope: what the failure affects.
         reason: explains what is wrong and what to do.
     """

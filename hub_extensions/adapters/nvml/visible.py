@@ -20,9 +20,10 @@ from hub_extensions.adapters.nvml.states import (
 
 
 class VisibleDevices(NamedTuple):
-    """The UUIDs in the driver's order.
+    """The devices that a process can see.
 
     Attributes:
+        uuids: their UUIDs, in the driver's order.
         all_answered: every call succeeded, so that no visible device can be missing from the list.
     """
 

@@ -37,11 +37,12 @@ _FILES = "assertion-key-*.pem"
 
 @dataclass(frozen=True, slots=True)
 class AssertionKey:
-    """A signing key.
+    """A key with which the gate signs assertions.
 
     Attributes:
         kid: id of the key, which each assertion names.
         made: creation time in seconds since 1970.
+        private: the secret part of the key.
         public: the published part of the key (JWK).
     """
 
@@ -52,21 +53,28 @@ class AssertionKey:
 
 
 class AssertionKeys(Protocol):
-    """Storage of the keys."""
+    """Where the gate's signing keys are stored: in files (`KeyFolder`) or in a shared database (`SharedKeys`)."""
 
     def all(self) -> list[AssertionKey]:
         """Return the keys, the oldest first."""
         ...
 
     def add(self, name: str, text: str) -> None:
-        """Store a key, and delete keys that are no longer published. `name` is the time of creation, `text` the key in
-        PEM.
+        """Store a key, and delete keys that are no longer published.
+
+        Args:
+            name: time of creation, which is the name of the key.
+            text: the key in PEM.
         """
         ...
 
 
 class KeyFolder:
-    """Keys in files that only the gate's account can read."""
+    """The gate's signing keys in files that only the gate's account can read.
+
+    Args:
+        folder: the state folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -81,7 +89,12 @@ class KeyFolder:
 
 
 class SharedKeys:
-    """Keys in the database that several gates share. They are sealed with a secret that only these gates have."""
+    """The gate's signing keys in the database that several gates share.
+
+    Args:
+        store: the gate's database.
+        secret: encrypts the keys; only these gates have it.
+    """
 
     def __init__(self, store: GateStore, secret: str) -> None:
         self._store, self._secret = store, f"assertion keys\0{secret}"
@@ -103,7 +116,7 @@ class SharedKeys:
 
 
 class AssertionSigner:
-    """Signs assertions.
+    """Signs the gate's assertions, which identify a caller to an app.
 
     Args:
         keys: storage of the keys.
@@ -133,7 +146,7 @@ class AssertionSigner:
 
     @property
     def key(self) -> AssertionKey:
-        """The key that signs now."""
+        """Return the key that signs now."""
         return self._keys[0]
 
     def published(self) -> Mapping[str, Any]:
@@ -141,7 +154,7 @@ class AssertionSigner:
         return {"keys": [dict(key.public) for key in self._keys]}
 
     def sign(self, identity: CallerIdentity, app: str) -> str:
-        """Return an assertion about this person for this app."""
+        """Return a signed assertion that identifies this person to this app."""
         key, now = self.key, int(time.time())
         claims = {
             "iss": self._issuer,
@@ -155,7 +168,7 @@ class AssertionSigner:
 
 
 def signing_key(keys: AssertionKeys) -> AssertionKey | None:
-    """Return the key that signs now, or `None` if it does not exist or cannot be read."""
+    """Return the key that signs now; `None` if there is no key yet, or it cannot be read."""
     try:
         return next(iter(keys.all()[-PUBLISHED:]), None)
     except (OSError, ValueError):

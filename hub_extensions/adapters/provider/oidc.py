@@ -63,7 +63,7 @@ class ProviderRefused(Exception):
     """The provider refused this grant or this access token.
 
     Attributes:
-        code: the provider's error code, or `MUST_ACT`.
+        code: the provider's error code, or `MUST_ACT` if the person has to act at the provider, as in a new sign-in.
         description: the provider's complete error description, or the message of this exception.
     """
 
@@ -82,7 +82,11 @@ class ProviderUnreachable(ProviderAway):
 
 
 class ProviderUnusable(Exception):
-    """The provider answers but does not fit the hub's settings. `code` is a key of `FAILURES`."""
+    """The provider answers but does not fit the hub's settings.
+
+    Attributes:
+        code: what does not fit; a key of `FAILURES`, which has the texts for users.
+    """
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
@@ -91,7 +95,15 @@ class ProviderUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProviderMetadata:
-    """The provider's discovery document. An address is "" if the document does not contain it."""
+    """The content of the provider's discovery document. An address is "" if the document does not contain it.
+
+    Attributes:
+        authorization: address to which browsers are sent to sign in.
+        token: address at which codes and refresh tokens are redeemed.
+        keys: address of the signing keys (JWKS).
+        userinfo: address of the userinfo endpoint.
+        end_session: address to which browsers are sent to sign out.
+    """
 
     issuer: str
     authorization: str
@@ -107,7 +119,14 @@ class ProviderMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ProviderTokens:
-    """The tokens that the provider issued for one session. They are not shown in logs."""
+    """The tokens that the provider issued for one session. They are not shown in logs.
+
+    Attributes:
+        access: the access token.
+        id_token: "" if the provider issued none.
+        refresh: the refresh token; "" if the provider issued none.
+        scope: the granted scopes, separated by spaces; "" if the provider did not name them.
+    """
 
     access: str = field(repr=False)
     id_token: str = field(default="", repr=False)
@@ -116,7 +135,7 @@ class ProviderTokens:
 
 
 class Provider:
-    """A client of one provider."""
+    """Client of one OpenID provider, for sign-ins and re-checks of sessions."""
 
     def __init__(
         self,
@@ -317,9 +336,13 @@ class Provider:
     # ------------------------------------------------------------------ signatures
 
     async def verified(self, token: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | SignOnRefusal:
-        """Return header and claims of a token that this provider signed, or why it is refused. Raises as `metadata`.
+        """Verify the signature of a token. Its claims are not checked yet.
 
-        The claims are not checked yet.
+        Returns:
+            Header and claims of the token, or why the token is refused.
+
+        Raises:
+            ProviderAway, ProviderUnusable: the provider's keys cannot be read.
         """
         if len(token) > MAX_TOKEN_BYTES:
             return SignOnRefusal("size", f"The token is too large: {len(token)} bytes.")
@@ -346,8 +369,11 @@ class Provider:
         return header, claims
 
     async def _keys_for(self, header: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return the keys that may have signed a token with this header: those with its key id or, if it has no key id,
-        the only key of the algorithm.
+        """Return the provider's keys that may have signed a token.
+
+        Args:
+            header: header of the token. If it names a key id, only that key is returned; otherwise the only key of the
+                token's algorithm.
         """
         if self._keys_at is None or self._clock() - self._keys_at >= KEYS_SECONDS:
             await self._fetch_keys(since=self._keys_at)
@@ -364,10 +390,13 @@ class Provider:
         return [key for key in fitting if key.get("kid") == kid]
 
     async def _fetch_keys(self, since: float | None) -> bool:
-        """Fetch the provider's keys again, at most once a minute. Return whether there are newer keys than before.
+        """Fetch the provider's keys again, at most once a minute.
 
         Args:
-            since: time of the keys that the caller knows; `None` if no keys have been read.
+            since: when the keys that the caller knows were fetched; `None` if none were fetched yet.
+
+        Returns:
+            Whether there are newer keys than those that the caller knows.
         """
         async with self._keys_lock:
             if self._keys_at != since:
@@ -455,8 +484,9 @@ def ca_file_problem(path: str) -> str:
 
 
 def _is_unreachable(error: Exception) -> bool:
-    """Return whether the provider could not be connected or did not answer in time, so that another request would fail
-    in the same way. A connection that broke does not count.
+    """Return whether an error shows that another request would fail in the same way now.
+
+    That is so if the provider could not be connected or did not answer in time. A connection that broke does not count.
     """
     broke = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
     return isinstance(error, (HTTPTimeoutError, asyncio.TimeoutError, OSError)) and not isinstance(error, broke)
@@ -471,8 +501,9 @@ def _json_of(answer: HTTPResponse) -> Mapping[str, Any]:
 
 
 def _token_error(answer: HTTPResponse) -> Exception:
-    """Return the exception for an answer in which the provider issued no tokens: it refuses the person, it refuses our
-    client, or it is away.
+    """Return the exception for an answer in which the provider issued no tokens.
+
+    The exception shows whether the provider refuses the person, refuses the hub as its client, or is away.
     """
     no = judge_token_error(answer.code, _json_of(answer))
     if no.about is About.PERSON:
@@ -527,7 +558,7 @@ def claims_of_token(token: str) -> Mapping[str, Any]:
 
 
 def _signed_by(keys: Sequence[Mapping[str, Any]], token: str, header: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the claims of a token that one of these keys signed, or None if none of them did."""
+    """Return the claims of a token that one of these keys signed; `None` if none of them did."""
     found = (_claims_of(token, key, str(header["alg"])) for key in keys)
     return next((claims for claims in found if claims is not None), None)
 

@@ -10,8 +10,9 @@ _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|::1)\Z")
 
 
 def address_problem(address: str) -> str:
-    """Return why a secret may not be sent to this address, as a text that follows the name of a setting; "" if it
-    may.
+    """Return why a secret may not be sent to this address, as a text that follows the name of a setting.
+
+    "" if it may be sent: the address is https, or http on this machine.
     """
     try:
         parts = urlsplit(address)
@@ -61,8 +62,14 @@ def account_url_problem(address: str) -> str:
 
 
 def account_address(address: str, claims: Mapping[str, object]) -> tuple[str, str]:
-    """Return the address of a person's record at the provider's administration API, and the id of the account in this
-    address. Both are "" if a claim is missing.
+    """Return the address of a person's record at the provider's administration API, and the account's id in that
+    address.
+
+    Both are "" if a claim is missing.
+
+    Args:
+        address: the setting ``account_url``, with names of claims in braces.
+        claims: the claims about the person.
     """
     values = {name: claims.get(name[1:-1]) for name in _PLACE.findall(address)}
     if not values or not all(isinstance(each, str) and each for each in values.values()):

@@ -1,4 +1,5 @@
-"""The stream of changes of tickets: one endless answer of the GPU service, in which each line is signed.
+"""The stream of changes of tickets (users' places in the line): one endless answer of the GPU service with signed
+lines.
 
 The request is HTTP/1.0, so that lines arrive without chunks. Tornado's client is not used, because it cannot close an
 endless answer.
@@ -25,15 +26,16 @@ ANSWER_BYTES = 64 * 1024  # limit for the body of an answer that is not the stre
 
 
 class ChangeStream:
-    """An open stream whose head is verified."""
+    """An open stream of changes. The signature of the answer's status and headers was verified before."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, outgoing: OutgoingRequest) -> None:
         self._reader, self._writer, self._letter = reader, writer, outgoing
 
     async def line(self) -> bytes | None:
-        """Return the next line without its end, or `None` if the service closed the stream.
+        """Return the next line without its line end; `None` if the service closed the stream.
 
-        Raises OSError, TimeoutError, ValueError.
+        Raises:
+            OSError, TimeoutError, ValueError: the connection is lost, or the line is not valid.
         """
         line = await with_timeout(HEARTBEAT_SECONDS, self._reader.readline())
         return self._letter.line(line[:-1]) if line.endswith(b"\n") else None
@@ -43,12 +45,16 @@ class ChangeStream:
 
 
 async def open_stream(url: str, path: str, signer: Signer, account: int | None) -> ChangeStream:
-    """Open the stream of changes. Raises OSError, EOFError, TimeoutError, ValueError.
+    """Open the stream of changes.
 
     Args:
         url: address of the service.
         path: path of the stream below that address.
+        signer: signs the request and verifies the answer.
         account: the uid that has to listen at the address, if that is on this machine; `None` to accept any.
+
+    Raises:
+        OSError, EOFError, TimeoutError, ValueError: the service does not answer, or the answer is not valid.
     """
     for _ in range(ATTEMPTS):
         stream = await _opened(url, path, signer, account)
@@ -93,7 +99,7 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _head(reader: asyncio.StreamReader) -> tuple[int, HTTPMessage]:
-    """Read status and headers. Raises ValueError if the answer is not HTTP."""
+    """Read the status and the headers of an answer. Raises ValueError if it is not HTTP."""
     words = (await with_timeout(HEARTBEAT_SECONDS, reader.readline())).split(b" ", 2)
     if len(words) < 2 or not words[1].isdigit():
         raise ValueError(f"answered {b' '.join(words[:2]).decode(errors='replace')!r}")

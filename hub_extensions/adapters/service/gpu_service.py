@@ -79,7 +79,11 @@ class ServiceAway(Unanswered):
 
 
 class ServiceCannotWrite(ServiceAway):
-    """The service answers but cannot write its records now (503); `problem` explains why."""
+    """The service answers but cannot write its records now (503).
+
+    Attributes:
+        problem: the service's explanation.
+    """
 
     answers = True
 
@@ -89,7 +93,12 @@ class ServiceCannotWrite(ServiceAway):
 
 
 class ServiceRefused(Rejected):
-    """The service answered 4xx; `problem` explains what is wrong."""
+    """The service refused a request with a status 4xx.
+
+    Attributes:
+        status: the status.
+        problem: the service's explanation of what is wrong.
+    """
 
     def __init__(self, status: int, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -99,7 +108,11 @@ class ServiceRefused(Rejected):
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """An update for waiting spawners: the stream of changes was lost."""
+    """An update for waiting spawners: the stream of changes was lost.
+
+    Attributes:
+        since: when the service stopped answering (aware UTC).
+    """
 
     since: datetime
 
@@ -113,8 +126,10 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class TicketList:
-    """An update for waiting spawners after a reconnect: the ids of all live tickets. A ticket that is missing has
-    ended.
+    """An update for waiting spawners after a reconnect. A ticket (place in the line) that is missing has ended.
+
+    Attributes:
+        tickets: the ids of all live tickets.
     """
 
     tickets: Collection[str]
@@ -206,15 +221,25 @@ class GpuServiceClient:
         await self._send(self._reports, "POST", f"hub/tickets/{ticket}/ended", None, message, REPORT_SECONDS)
 
     async def stopped(self, message: Stopped) -> None:
-        """Report that a server was stopped. This is a hint, because the service also notices the stop by itself: the
-        request uses its own connections and ends within one second, so that no stop waits for it. Raises ServiceAway,
-        ServiceRefused.
+        """Report that a server was stopped.
+
+        The service also notices the stop by itself. The request uses its own connections and ends within one second, so
+        that no stop waits for it.
+
+        Raises:
+            ServiceAway, ServiceRefused: the report was not delivered.
         """
         await self._send(self._stops, "POST", "hub/stopped", None, message, STOP_SECONDS)
 
     async def signed_out(self, message: SignedOut) -> DrainState:
-        """Have the service stop a server that holds a lease (the right to a share of a GPU), because its user's session
-        ended. Return when the stop begins and how long it may take. Raises ServiceAway, ServiceRefused.
+        """Have the service stop a server that holds a lease (a right to a share of a GPU), because its user's session
+        ended.
+
+        Returns:
+            When the stop begins, and how long it may take.
+
+        Raises:
+            ServiceAway, ServiceRefused: the service did not accept the request.
         """
         return await self._send(self._reports, "POST", "hub/signed-out", DrainState, message, REPORT_SECONDS)
 
@@ -271,8 +296,9 @@ class GpuServiceClient:
             del self._forms[next(iter(self._forms))]
 
     def last_form(self, groups: tuple[str, ...]) -> FormState | None:
-        """Return the form that was last received for these groups, for a user who opens the start page while the
-        service is away, or `None`. Its figures are old.
+        """Return the form that was last received for these groups, with old figures; `None` if none was received.
+
+        It serves a user who opens the start page while the service is away.
         """
         return form_for(groups, self._forms)
 
@@ -280,8 +306,10 @@ class GpuServiceClient:
 
     @contextmanager
     def waiting(self, user: str, server: str) -> Iterator[asyncio.Queue[Update]]:
-        """Provide a queue while the block runs. It receives the updates for a start of this (user, server): changes of
-        its ticket (place in the line), and whether the stream is connected.
+        """Provide a queue of updates for one start of a server while the block runs.
+
+        The updates are changes of the start's ticket (place in the line), and whether the stream of changes is
+        connected.
         """
         queue: asyncio.Queue[Update] = asyncio.Queue()
         self._waiters.setdefault((user, server), []).append(queue)

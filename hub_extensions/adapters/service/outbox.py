@@ -32,7 +32,7 @@ class Unanswered(Exception):
 
 
 class Rejected(Exception):
-    """A request that the service refused."""
+    """The service refused a request, or a delivery because of one of its requests."""
 
 
 OnUnanswered = Callable[[Unanswered], None]
@@ -50,8 +50,9 @@ class _Entry:
     giving_up: asyncio.TimerHandle | None = None
 
     def note(self, why: Unanswered) -> None:
-        """Note an attempt to send the request that got no answer. The time limit (`patience`) runs from the first such
-        attempt, but not while the service asks to try later.
+        """Record that an attempt to send the request got no answer.
+
+        The time limit (`patience`) runs from the first such attempt. It pauses while the service asks to try later.
         """
         self.on_unanswered(why)
         if why.answers and self.patience != 0:
@@ -73,7 +74,8 @@ class _Entry:
 
 @dataclass
 class Outbox:
-    """The list of requests and its sender.
+    """The hub's requests for admission that have no answer yet, and the task that sends them. `GpuServiceClient` makes
+    one.
 
     Attributes:
         send: sends some requests and returns their answers in the same order. Raises Unanswered, Rejected.
@@ -92,7 +94,7 @@ class Outbox:
     def put(
         self, ask: Ask, accepted: datetime, on_unanswered: OnUnanswered, patience: float | None
     ) -> asyncio.Future[TicketStatus]:
-        """Queue a request until it is answered.
+        """Queue a request until it is answered, and return the future answer.
 
         Args:
             ask: the request.
@@ -112,7 +114,12 @@ class Outbox:
         return answer
 
     def withdraw(self, answer: asyncio.Future[TicketStatus]) -> None:
-        """Drop a request. One that is being sent stays, and its answer is used."""
+        """Remove a request from the queue, because its answer is not needed any more. A request that is being sent
+        stays.
+
+        Args:
+            answer: the future that `put` returned.
+        """
         under_way = {id(entry) for entry in self._under_way}
         self._waiting = [each for each in self._waiting if each.answer is not answer or id(each) in under_way]
 
@@ -149,7 +156,10 @@ class Outbox:
         return bool(self._waiting)
 
     def _next(self) -> Sequence[_Entry]:
-        """Choose the first requests that fit into one delivery. A request from a rejected delivery is sent alone."""
+        """Return the requests of the next delivery: the first ones that fit into it.
+
+        A request of a delivery that was rejected is sent alone.
+        """
         self._waiting.sort(key=lambda entry: entry.order)
         chosen, size = self._waiting[:1], self._waiting[0].size
         for entry in self._waiting[1:AT_ONCE]:
@@ -166,8 +176,11 @@ class Outbox:
             entry.stop_clock()
 
     def _hand_back(self, no: Rejected) -> None:
-        """Handle a delivery that was rejected because of one of its requests: send the requests one by one to find the
-        rejected one.
+        """Handle a rejected delivery. It was rejected because of one request, so its requests are sent again one by
+        one.
+
+        Args:
+            no: the refusal.
         """
         self._silent = None
         if len(self._under_way) == 1:

@@ -1,5 +1,5 @@
-"""Verifies requests that the hub signed. Each signature is accepted once, by this run of the service, and only near
-its time.
+"""Verifies requests that the hub signed. Each signature is accepted once, by one run of the service, and only near its
+time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ invalidates all earlier signatures, so that every hub has to sign again.
 
 
 class SignatureVerdict(Enum):
-    """The result of verifying a signed request."""
+    """Whether a request with a valid signature is accepted, has to be signed again, or was received before."""
 
     GOOD = "good"
     AGAIN = "sign again, with the time and life of the answer"
@@ -36,17 +36,22 @@ class SignatureVerdict(Enum):
 
 
 class VerifiedRequest(NamedTuple):
-    """A request that the hub signed, and whether it may be accepted."""
+    """A request that the hub signed, and whether it may be accepted.
+
+    Attributes:
+        request: what was signed.
+        verdict: ``GOOD`` if the request may be accepted.
+    """
 
     request: SignedRequest
     verdict: SignatureVerdict
 
 
 class Signatures:
-    """Verifies requests and signs answers.
+    """Verifies requests of the hub, and signs the service's answers. The service makes one.
 
     Attributes:
-        life: identifies this run of the service.
+        life: random id of this run of the service. A signature names the run for which it was made.
         hub_clock_ahead: by how much the hub's clock was ahead of ours at its last request; `None` before the first one.
     """
 
@@ -60,6 +65,7 @@ class Signatures:
         """Create a verifier.
 
         Args:
+            secret: the secret that the hub shares with the service.
             clock: the clock by which the age of a request is judged; `None` for one that is not affected when the
                 system clock is set.
             wall: this machine's wall clock, which an administrator may set; `None` for the system's.
@@ -75,14 +81,17 @@ class Signatures:
         self.hub_clock_ahead: timedelta | None = None
 
     def verify(self, method: str, target: str, header: str) -> VerifiedRequest | None:
-        """Verify a request before its body is read; `None` if the hub did not sign it. A valid request is accepted only
-        this once.
+        """Verify a request before its body is read. A valid request is accepted only this once.
 
         The caller still has to compare the body with the signed hash.
 
         Args:
+            method: HTTP method of the request.
             target: path and query of the request.
             header: the signature, as the hub sent it.
+
+        Returns:
+            `None` if the hub did not sign the request.
         """
         request = request_of(self._secret, method, target, header)
         if request is None:
@@ -116,18 +125,28 @@ class Signatures:
         return request is not None and request.nonce not in self._seen and is_in_time(request, self._clock())
 
     def signed(self, request: SignedRequest, status: int, body: bytes) -> str:
-        """Return the header that shows the hub that this service gave the answer to the request."""
+        """Return the header that proves to the hub that this service gave the answer.
+
+        Args:
+            request: the hub's request.
+            status: status of the answer.
+            body: body of the answer.
+        """
         times = self._clock(), self._wall()
         return SignedAnswer(request.nonce, status, self.life, *times, hash_of(body)).signed(self._secret)
 
     def signed_line(self, request: SignedRequest, number: int, line: bytes) -> bytes:
-        """Return a line of a stream with its signature, without its line end. `number` counts the lines of the
-        stream.
+        """Return a line of a stream with its signature, without its line end.
+
+        Args:
+            request: the hub's request for the stream.
+            number: how many lines of the stream came before; it is signed too.
+            line: the line.
         """
         return signed_line(self._secret, request.nonce, number, line)
 
     def _forget(self, now: datetime) -> None:
-        """Drop nonces that are too old to be valid; they arrived nearly in the order of their times."""
+        """Drop nonces that are too old to be valid. They are stored nearly in the order of their times."""
         while self._seen:
             nonce = next(iter(self._seen))
             if now - self._seen[nonce] <= WINDOW:

@@ -32,7 +32,10 @@ class Unproved(OSError):
 
 
 class Signer:
-    """Holds the secret and the last known time of the service."""
+    """Signs requests to one service with the shared secret, and verifies its answers.
+
+    It keeps the last known time of the service, because a signature is valid only near that time.
+    """
 
     def __init__(self, secret: str, now: Callable[[], datetime] | None = None) -> None:
         """Create a signer. `now` is this machine's clock; `None` for the system's."""
@@ -70,7 +73,7 @@ class Signer:
 
 
 class OutgoingRequest:
-    """One signed request.
+    """One signed request, with which its answer is verified. `Signer.sign` makes it.
 
     Attributes:
         headers: the signature, to be sent with the request.
@@ -83,16 +86,26 @@ class OutgoingRequest:
         self._lines = 0
 
     def verify(self, status: int, body: bytes, proof: str | None) -> bool:
-        """Verify the answer. Returns False if the request has to be signed and sent again. Raises Unproved.
+        """Verify the signature of the answer.
 
         Args:
             status, body: status and body of the answer.
             proof: the header `ANSWER_HEADER` of the answer, which has its signature; `None` if the answer lacks it.
+
+        Returns:
+            False if the request has to be signed and sent again, because the service has another time or was restarted.
+
+        Raises:
+            Unproved: the signature is wrong or missing.
         """
         return self._signer._verify(self._request, status, body, proof or "")
 
     def line(self, signed: bytes) -> bytes:
-        """Verify and return the next line of a stream. Raises Unproved."""
+        """Verify the signature of the next line of a stream, and return the line without it.
+
+        Raises:
+            Unproved: the signature is wrong.
+        """
         line = line_of(self._signer._secret, self._request.nonce, self._lines, signed)
         if line is None:
             raise Unproved("a line of the stream is not the GPU service's")

@@ -1,9 +1,9 @@
-"""Simulated GPUs for machines without any: a layout defines the devices, and the users' kernels determine how busy they
-are.
+"""Simulated GPUs for machines without any.
 
-Nothing is random. A device is as busy as the kernels that have it: 100 percent is one busy core. Its used memory is
-their resident memory, up to the size of the device. So a running cell shows in the panel, and an idle server is culled
-as on a real GPU. Tensor pipes and bandwidth are not simulated.
+A layout (a YAML file) defines the devices, and the users' kernels determine how busy they are. Nothing is random. A
+device is as busy as the kernels that have it: 100 percent is one busy core. Its used memory is their resident memory,
+up to the size of the device. So a running cell shows in the panel, and an idle server is culled as on a real GPU.
+Tensor pipes and bandwidth are not simulated.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from hub_extensions.core.gpu.samples import DeviceSample
 
 
 def of_service(url: str, processes: Callable[[], Sequence[Process]]) -> Callable[[], Sequence[Process]]:
-    """Return a function that lists only processes whose servers use this GPU service (``""`` for those without a
-    service).
+    """Return a function that lists only those processes whose servers use this GPU service.
 
     Every installation on a machine simulates the same devices, so the kernels of another one must not count.
+
+    Args:
+        url: address of the service; "" for processes of servers without a service.
+        processes: lists the processes of all installations.
     """
     return lambda: [process for process in processes() if (process.service or "") == url]
 
@@ -51,8 +54,10 @@ class SimulatedGpus:
         self._use: dict[str, float | None] = {}
 
     def read(self, now: datetime) -> InventoryReading:
-        """Return the current devices and samples with the time `now`. In the first reading it is unknown how busy the
-        devices with kernels are.
+        """Return the current devices and samples, with the time `now`.
+
+        How busy devices are is computed from two readings. So it is unknown in the first reading for devices with
+        kernels.
         """
         running = self._running()
         self._count(running)
@@ -66,7 +71,7 @@ class SimulatedGpus:
         self._use = {}
 
     def _running(self) -> dict[str, list[Process]]:
-        """Return for each device the kernels that have it."""
+        """Return the kernels on each device, by uuid of the device."""
         running: dict[str, list[Process]] = {device.uuid: [] for device in self.layout.devices}
         for process in self._processes():
             if not process.kernel or process.lease is None:

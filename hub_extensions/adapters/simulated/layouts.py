@@ -70,10 +70,15 @@ def load_layout(name_or_path: str | Path) -> Layout:
 
 
 def parse_layout(text: str, name: str, *, origin: str = "") -> Layout:
-    """Parse a layout from YAML. Raises `LayoutError`.
+    """Parse a layout from YAML.
 
     Args:
-        origin: the file's name in errors (default: `name` with its suffix).
+        text: the YAML.
+        name: name of the layout.
+        origin: the file's name in errors; "" for `name` with its suffix.
+
+    Raises:
+        LayoutError: it is not a layout that a machine could have.
     """
     # imported only when needed; in a user's server PyYAML comes with jupyter_events
     yaml = import_module("yaml")
@@ -189,7 +194,13 @@ def _table(product: str) -> GpuTable | None:
 
 
 def _profile(where: _Where, value: object, table: GpuTable) -> str:
-    """Return a profile's name, from a name or the number that ``nvidia-smi mig -cgi`` takes."""
+    """Return the name of a MIG profile.
+
+    Args:
+        where: the place in the file.
+        value: a name, or the number that ``nvidia-smi mig -cgi`` takes.
+        table: the profiles of the GPU.
+    """
     try:
         row = table.row_of_id(value) if type(value) is int else table.row(where.text(value))
     except MigProfileError as error:
@@ -237,7 +248,11 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class _Where:
-    """A place in a layout's file: reads the value there, or describes what would be right."""
+    """A place in a layout's file. It reads the value there, or raises an error that describes what would be right.
+
+    Attributes:
+        field: the path of the place, for errors.
+    """
 
     file: str
     field: str = ""
