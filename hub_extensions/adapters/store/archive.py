@@ -55,7 +55,7 @@ class MeasuredMinute:
     Attributes:
         at: the beginning of the minute.
         percent: the highest GPU utilization of the minute; `None` if not measured.
-        source: what measured it.
+        source: what measured it: ``nvml``, ``gpm``, ``dcgm`` or ``simulated``.
         memory: used memory in bytes; `None` if not measured.
     """
 
@@ -73,7 +73,11 @@ SAMPLE_NAMES = tuple(column.name for column in SAMPLES.columns)
 
 
 class Archive:
-    """The usage records and the journal of a store, for one thread. Every method may raise `StoreUnavailable`."""
+    """Reads and imports the history of a store: its usage records and its journal. For one thread.
+
+    A usage record describes one server's time with its GPU devices. The journal has the service's decisions. Every
+    method may raise `StoreUnavailable`.
+    """
 
     def __init__(self, engine: Engine) -> None:
         """Create an archive. Callers use `Archive.open`, which also checks the version."""
@@ -82,7 +86,7 @@ class Archive:
     @classmethod
     @contextmanager
     def open(cls, url: str, *, reading: bool) -> Iterator[Archive]:
-        """Open the store of `url`, which a service of this version has created.
+        """Open the store of `url` while the block runs. A service of this version must have created it.
 
         Args:
             url: address of the database.
@@ -110,10 +114,11 @@ class Archive:
     # -------------------------------------------------------------- reading
 
     def uses(self) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield all usage records for an export, in the order in which the uses began, in batches: the columns
-        `CSV_NAMES`, then `OUR_NAMES`.
+        """Yield all usage records for an export, in batches of rows. A row has the columns `CSV_NAMES`, then
+        `OUR_NAMES`.
 
-        The database converts times to text, so that no row is converted one by one.
+        A usage record describes a use: one server's time with its devices. The rows are in the order in which the uses
+        began. The database converts times to text, so that no row is converted one by one.
         """
         with self._engine.connect() as connection, connection.begin():
             first = connection.scalar(sa.select(USAGE.c.began).where(VISIBLE).order_by(USAGE.c.began).limit(1))
@@ -135,16 +140,19 @@ class Archive:
         return sizes
 
     def journal(self, which: JournalFilter) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield the selected rows of the journal in the order in which they were written, in batches: the columns
+        """Yield the selected rows of the journal (the service's decisions) in batches. A row has the columns
         `JOURNAL_NAMES`.
+
+        The rows are in the order in which they were written.
         """
         chosen = sa.select(*(self._plain(JOURNAL.c[name]) for name in JOURNAL_NAMES)).order_by(JOURNAL.c.id)
         with self._engine.connect() as connection, connection.begin():
             yield from _pieces(connection, chosen.where(*conditions(which)))
 
     def samples(self, since: datetime | None, until: datetime | None) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield samples (measurements of a use in one minute) by use and minute, in batches: the columns
-        `SAMPLE_NAMES`.
+        """Yield samples (measurements of a use in one minute) in batches of rows. A row has the columns `SAMPLE_NAMES`.
+
+        The rows are sorted by use and minute.
 
         Args:
             since: time of the first sample; `None` for no limit.
@@ -160,10 +168,10 @@ class Archive:
             yield from _pieces(connection, chosen)
 
     def measured_uses(self, span: timedelta) -> Iterator[tuple[dict[str, Any], tuple[MeasuredMinute, ...]]]:
-        """Yield the uses of a GPU on this hub that ended in the last `span`: their columns `MEASURED_NAMES`, and their
-        measured minutes.
+        """Yield the GPU uses (a server's time with its devices) on this hub that ended in the last `span`.
 
-        Uses whose server never became ready, and imported ones, are left out.
+        Each is given with its columns `MEASURED_NAMES` and its measured minutes. Uses whose server never became ready,
+        and imported ones, are left out.
         """
         measured = (SAMPLES.c.at, SAMPLES.c.highest_percent, SAMPLES.c.source, SAMPLES.c.memory_bytes)
         columns = (USAGE.c.key, *(USAGE.c[name] for name in MEASURED_NAMES), *measured)
@@ -188,7 +196,7 @@ class Archive:
                 yield dict(zip(MEASURED_NAMES, first[1:-last], strict=True)), known
 
     def waits(self, span: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
-        """Return pool, beginning and end of every wait on this hub that ended in the last `span`.
+        """Yield pool, beginning and end of every wait for a GPU on this hub that ended in the last `span`.
 
         A pool is the devices of one kind, for which users wait in one line. Waits of users who left without a GPU are
         included.
@@ -209,7 +217,7 @@ class Archive:
     def _since(self, first: datetime) -> Any:
         """Return the SQL expression for the seconds from the first use of the store to the beginning of a use.
 
-        The seconds are rounded to thousandths.
+        The expression rounds the seconds to thousandths, for the export.
 
         Args:
             first: when the first use began.
@@ -240,7 +248,7 @@ class Archive:
 
     @contextmanager
     def importing(self, label: str, digest: str) -> Iterator[Import]:
-        """Import records within this block. If it fails, all records of the import are removed.
+        """Import records within this block. If the block fails, all records of the import are removed.
 
         Args:
             label: name of the import, for administrators.
@@ -261,7 +269,7 @@ class Archive:
 
 
 class Import:
-    """An import in progress.
+    """An import of usage records in progress, made by `Archive.importing`.
 
     Attributes:
         rows: the number of records added so far.
@@ -294,7 +302,10 @@ class Import:
 
 
 def _pieces(connection: Connection, chosen: Any) -> Generator[Sequence[tuple[Any, ...]], None, None]:
-    """Yield the rows in batches of `AT_ONCE`. A database server sends the next batch while one is processed."""
+    """Yield the rows of a query in batches of `AT_ONCE`.
+
+    With a database server, the next batch is fetched while the caller processes one.
+    """
     result = connection.execution_options(stream_results=True, max_row_buffer=AT_ONCE).execute(chosen)
     pieces = result.partitions(AT_ONCE)
     if connection.dialect.name == "sqlite":

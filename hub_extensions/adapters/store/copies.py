@@ -66,11 +66,12 @@ def damage(file: Path) -> str:
 
 
 def note_in(file: Path, name: str) -> str | None:
-    """Return a single value (such as the state of the clock) that the service has stored in this SQLite file.
+    """Return one of the single values (such as the state of the clock) that the service has stored in its SQLite file.
 
-    Return `None` if the value is missing or cannot be read now.
+    `None` if the value is missing or cannot be read now.
 
     Args:
+        file: the store's file.
         name: the name under which the value is stored.
     """
     try:
@@ -99,8 +100,13 @@ def refuse_damaged(file: Path) -> None:
 
 
 def empty_beside_older(file: Path, folder: Path) -> str:
-    """Return a warning if the store's file is empty or missing, but copies or logs of an earlier store exist; ""
-    otherwise.
+    """Return a warning if the store's file is empty or missing although copies or logs of an earlier store exist.
+
+    "" if there is nothing to warn about.
+
+    Args:
+        file: the store's file.
+        folder: the state folder, which has the copies.
     """
     if file.exists() and file.stat().st_size:
         return ""
@@ -147,7 +153,7 @@ def copy_of_today(file: Path, folder: Path, today: date) -> Path | None:
 
 
 def is_nearly_full(file: Path) -> bool:
-    """Whether the volume of `file` has little space left; `False` if that is unknown."""
+    """Return whether the volume of `file` has little space left; `False` if that is unknown."""
     try:
         space = shutil.disk_usage(file.parent)
     except OSError:
@@ -156,7 +162,10 @@ def is_nearly_full(file: Path) -> bool:
 
 
 def has_no_room(file: Path) -> bool:
-    """Whether the disk of `file`, or the account's quota, is full: a small file beside it cannot be written."""
+    """Return whether the disk of `file`, or the account's quota, is full.
+
+    It is tested by writing a small file beside it.
+    """
     probe = file.with_name(f"{file.name}.room")
     try:
         with probe.open("wb") as written:
@@ -203,7 +212,13 @@ def _copy_pages(source: Path, half: Path) -> None:
 
 
 def _copy_tables(source: Path, half: Path, left_out: Collection[str]) -> None:
-    """Copy all tables as they are at one moment."""
+    """Copy all tables of an SQLite file in one transaction, so that the copy has their state at one moment.
+
+    Args:
+        source: the file.
+        half: the new file.
+        left_out: names of tables that stay empty in the copy.
+    """
     with closing(sqlite3.connect(half, isolation_level=None)) as copy:
         copy.execute("PRAGMA synchronous=OFF").close()  # a file that is not whole at its end is thrown away
         copy.execute("ATTACH ? AS old", (str(source),))

@@ -71,10 +71,10 @@ def parse_url(url: str) -> URL:
 
 
 def make_engine(url: URL, *, echo: bool = False, reading: bool = False) -> Engine:
-    """Create an engine for one thread. For SQLite, the file is created (mode 0600) and checked; nothing is connected
-    yet.
+    """Create an engine for one thread. A file of SQLite is created (mode 0600) and checked, but not opened yet.
 
     Args:
+        url: address of the database.
         echo: log each SQL statement.
         reading: the engine is only used to read, and never blocks writers.
 
@@ -117,7 +117,7 @@ def make_read_only_engine(url: URL) -> Engine:
 
 
 def where(url: URL) -> str:
-    """Return the address of the database for messages, without a password."""
+    """Return a text for messages that names the database, such as "the file /srv/store.sqlite", without a password."""
     if url.get_backend_name() == "postgresql":
         return f"the PostgreSQL database {url.database or ''!r} at {url.host or 'the local socket'}"
     return f"the file {url.database}" if url.database else "the database in memory"

@@ -79,7 +79,7 @@ class DatabaseLock:
         return await self._do(self._take)
 
     async def held(self) -> bool:
-        """Return whether the lock is still held, by a query on the connection that holds it. Never raises."""
+        """Return whether the lock is still held. This queries the connection that holds it, and never raises."""
         try:
             return await self._do(self._is_held)
         except (StoreUnavailable, RuntimeError):

@@ -29,7 +29,7 @@ DELIVERIES = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the deliveries of `changes`, and remove those that are done."""
+    """Write the deliveries (notices on their way to users) of `changes`, and remove those that are done."""
     upsert(connection, DELIVERIES, map(asdict, changes.deliveries))
     if changes.delivered:
         same = sa.and_(DELIVERIES.c.id == sa.bindparam("gone_id"), DELIVERIES.c.channel == sa.bindparam("by"))
@@ -39,11 +39,11 @@ def write(connection: Connection, changes: Changes) -> None:
 
 
 def deliveries(connection: Connection) -> tuple[Delivery, ...]:
-    """Return all deliveries, in the order in which they are due."""
+    """Return all deliveries (notices on their way to users), in the order in which they are due."""
     rows = connection.execute(sa.select(DELIVERIES).order_by(DELIVERIES.c.due, DELIVERIES.c.id, DELIVERIES.c.channel))
     return tuple(Delivery(**row) for row in rows.mappings())
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove the deliveries to a user whose account was deleted."""
+    """Remove the deliveries (notices on their way) to a user whose account was deleted."""
     connection.execute(sa.delete(DELIVERIES).where(DELIVERIES.c.user == user))

@@ -62,10 +62,11 @@ class StoreTooNew(StoreUnavailable):
 def as_unavailable(error: Exception, where: str) -> StoreUnavailable | None:
     """Convert an error of the database to a sentence for administrators.
 
-    Return `None` for a programming error, which must not be hidden.
+    `None` for a programming error, which must not be hidden.
 
     Args:
-        where: address of the database for the sentence, without a password.
+        error: the error.
+        where: text that names the database, for the sentence, without a password.
     """
     if isinstance(error, StoreUnavailable):
         return error

@@ -48,21 +48,20 @@ FORECASTS = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the forecasts of `changes`. A stored forecast with the same id is replaced."""
+    """Write the wait forecasts of `changes`. A stored forecast with the same id is replaced."""
     upsert(connection, FORECASTS, map(_row, changes.forecasts))
 
 
 def open_ones(connection: Connection) -> tuple[Given, ...]:
-    """Return the forecasts of tickets that still wait, the oldest first."""
+    """Return the wait forecasts of tickets (places in the line) that still wait, the oldest first."""
     return _given(connection, sa.select(FORECASTS).where(FORECASTS.c.end == "").order_by(FORECASTS.c.at))
 
 
 def matured(connection: Connection) -> tuple[Given, ...]:
-    """Return forecasts whose real wait is known, in the order in which the tickets (places in the line) started.
+    """Return wait forecasts whose real wait is known. Later forecasts are judged and corrected by them.
 
-    A pool is the devices that one line serves. For each pool the result has the last `LAST` forecasts, and the last
-    `LAST` of the forecasts that users saw when they joined the line. The pool's forecasts are judged and corrected by
-    them.
+    For each pool (the devices that one line serves) the result has the last `LAST` forecasts, and the last `LAST` of
+    the forecasts that users saw when they joined the line. They are in the order in which the waits ended.
     """
     found: dict[str, Given] = {}
     pools = sa.select(FORECASTS.c.pool).where(FORECASTS.c.end == "started").distinct()
@@ -76,7 +75,7 @@ def matured(connection: Connection) -> tuple[Given, ...]:
 
 
 def prune(connection: Connection, before: datetime) -> None:
-    """Remove forecasts that were given before this time."""
+    """Remove wait forecasts that were given before this time."""
     connection.execute(sa.delete(FORECASTS).where(FORECASTS.c.at < before))
 
 

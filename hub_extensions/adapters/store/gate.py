@@ -60,12 +60,15 @@ _SIGN_INS = sa.Table(
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session of a browser at the gate.
+    """A session of a browser at the gate, as it is stored.
 
     Attributes:
         id: the cookie's hash.
+        user: name of the hub user.
         hub_session: id of the hub's session from which it was created.
         sealed: the hub's token, encrypted.
+        begun: when the session began.
+        last_use: when it was last used.
         rounds: when a silent sign-in (one without a question to the user) last renewed the user's rights for each app,
             as JSON; "" before the first one.
     """
@@ -81,7 +84,7 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True)
 class StoredSignIn:
-    """A pending sign-in.
+    """A pending sign-in: a browser was sent to the hub and has not come back yet.
 
     Attributes:
         state, browser: hashes of the values that the browser brings back.
@@ -98,7 +101,10 @@ class StoredSignIn:
 
 
 class GateStore:
-    """The stored sessions, pending sign-ins and keys of a gate, accessed through an engine with one connection."""
+    """The database of a gate: sessions of browsers, pending sign-ins, and the keys that sign assertions.
+
+    Callers use `GateStore.open`. The engine has one connection.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -121,11 +127,10 @@ class GateStore:
 
     @property
     def is_shared(self) -> bool:
-        """Whether another gate may write sessions here too."""
+        """Return whether other gates may use this database too, which is so with PostgreSQL."""
         return self._engine.dialect.name == "postgresql"
 
     def sessions(self) -> list[StoredSession]:
-        """Return all sessions."""
         with self._engine.begin() as connection:
             return [StoredSession(**row) for row in connection.execute(sa.select(_SESSIONS)).mappings()]
 
@@ -203,14 +208,19 @@ class GateStore:
             upsert(connection, _SIGN_INS, [asdict(sign_in)])
 
     def find(self, state: str) -> StoredSignIn | None:
-        """Return the pending sign-in whose state has this hash, or `None`."""
+        """Return the pending sign-in whose state has this hash; `None` if it does not exist (any more)."""
         with self._engine.begin() as connection:
             row = connection.execute(sa.select(_SIGN_INS).where(_SIGN_INS.c.state == state)).mappings().first()
         return None if row is None else StoredSignIn(**row)
 
     def finish(self, state: str) -> bool:
-        """Remove a pending sign-in whose browser came back. `state` is the hash of its state. Return `False` if it was
-        removed before, because the request is then a repetition that has to be refused.
+        """Remove a pending sign-in whose browser came back.
+
+        Args:
+            state: hash of the sign-in's state.
+
+        Returns:
+            `False` if it was removed before. The request is then a repetition, and has to be refused.
         """
         with self._engine.begin() as connection:
             return connection.execute(sa.delete(_SIGN_INS).where(_SIGN_INS.c.state == state)).rowcount == 1
@@ -222,7 +232,7 @@ class GateStore:
             return {made: bytes(sealed) for made, sealed in found}
 
     def put_key(self, made: str, sealed: bytes, after: str, kept: Collection[str]) -> bool:
-        """Write a key, unless another gate has written one meanwhile. Return `False` in that case.
+        """Write a signing key, unless another gate has written one meanwhile. Return `False` in that case.
 
         Args:
             made: time of creation, which is the name of the key.
@@ -243,11 +253,10 @@ class GateStore:
         return True
 
     def close(self) -> None:
-        """Close the database."""
         self._engine.dispose()
 
     def _notify(self, connection: Connection, news: News) -> None:
-        """Notify the other gates when this transaction is committed."""
+        """Send `news` to the other gates when this transaction is committed."""
         if self.is_shared:
             for letter in letters_of(news):
                 connection.execute(sa.select(sa.func.pg_notify(CHANNEL, letter)))

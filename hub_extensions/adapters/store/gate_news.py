@@ -64,7 +64,10 @@ def news_in(letter: str) -> News:
 
 
 class NewsFromOthers:
-    """Receives the news of other gates on its own database connection, in one thread of the caller.
+    """Receives the notifications of other gates that share the database, on a connection of its own, in one thread.
+
+    Args:
+        url: address of the PostgreSQL database.
 
     Attributes:
         leads: whether this gate does the work that only one of the gates must do, such as the audit.
@@ -80,7 +83,7 @@ class NewsFromOthers:
         self.leads = False
 
     def wait(self, seconds: float) -> list[News]:
-        """Wait for the next news, at most for this time.
+        """Wait for the next notifications, at most `seconds`. Return them; empty if none came.
 
         Raises:
             StoreUnavailable: the connection is lost.

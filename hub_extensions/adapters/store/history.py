@@ -47,7 +47,7 @@ NOTICES = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Add the journal rows and notices of `changes`."""
+    """Add the journal rows (decisions of the service) and the notices to users of `changes`."""
     if changes.journal:
         connection.execute(sa.insert(JOURNAL), [_columns(each) for each in changes.journal])
     if changes.notices:
@@ -67,7 +67,7 @@ def journal(connection: Connection, limit: int, which: JournalFilter) -> tuple[J
 
 
 def conditions(which: JournalFilter) -> tuple[sa.ColumnElement[bool], ...]:
-    """Return the SQL conditions with which rows of the journal match a filter."""
+    """Return the SQL conditions that select the rows of the journal for a filter; empty if it selects all rows."""
     found = (
         None if which.since is None else JOURNAL.c.at >= which.since,
         None if which.until is None else JOURNAL.c.at < which.until,
@@ -91,7 +91,7 @@ def _with_words(words: str, codes: Iterable[str]) -> sa.ColumnElement[bool]:
 
 
 def notices(connection: Connection, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:
-    """Return the notices to a user, the newest first.
+    """Return notices to users, the newest first.
 
     Args:
         user: only notices to this user; `None` for all users.
@@ -104,7 +104,6 @@ def notices(connection: Connection, user: str | None, since: datetime) -> tuple[
 
 
 def users(connection: Connection) -> tuple[str, ...]:
-    """Return all users who have notices."""
     return tuple(connection.scalars(sa.select(NOTICES.c.user).distinct()))
 
 
@@ -130,8 +129,9 @@ def forget(connection: Connection, user: str) -> None:
 
 
 def keeps(connection: Connection, since: datetime) -> tuple[tuple[str, datetime], ...]:
-    """Return who pressed the button *keep* (which delays the stop of an idle server) since this time, and when, the
-    oldest first.
+    """Return (user, time) for each time that a user pressed the button *keep* since this time, the oldest first.
+
+    The button delays the stop of an idle server.
     """
     chosen = sa.select(JOURNAL.c.user, JOURNAL.c.at).where(JOURNAL.c.kind == "kept", JOURNAL.c.at >= since)
     rows = connection.execute(chosen.order_by(JOURNAL.c.id))

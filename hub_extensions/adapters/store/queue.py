@@ -99,8 +99,10 @@ def next_place(connection: Connection) -> int:
 
 
 def last_offers(connection: Connection, user: str) -> tuple[OfferId, ...]:
-    """Return the offers (lines of the start page) that the user's newest ticket accepts; the form preselects them. The
-    newest ticket is the one with the highest place number. Its time is not used, because a clock may be set back.
+    """Return the offers (lines of the start page) that the user's newest ticket accepts; the form preselects them.
+
+    A ticket is a place in the line. The newest one is that with the highest place number, because a clock may be set
+    back. The result is empty if the user has no ticket.
     """
     newest = sa.select(TICKETS.c.choices).where(TICKETS.c.user == user).order_by(TICKETS.c.place.desc()).limit(1)
     wanted_offers = connection.scalar(newest)
@@ -115,8 +117,12 @@ def last_offers_by_user(connection: Connection) -> dict[str, tuple[OfferId, ...]
 
 
 def _known(wanted_offers: Iterable[tuple[str, int]]) -> tuple[OfferId, ...]:
-    """Return the offers whose stored ids this version can read. Other offers are left out, because the result only
-    determines what the form preselects.
+    """Return the offers that this version knows.
+
+    Unknown ones, of another version, are left out, because the result only determines what the form preselects.
+
+    Args:
+        wanted_offers: (offer id, number) pairs, as stored with a ticket.
     """
     found = []
     for offer, _ in wanted_offers:
@@ -126,14 +132,15 @@ def _known(wanted_offers: Iterable[tuple[str, int]]) -> tuple[OfferId, ...]:
 
 
 def prune(connection: Connection, before: datetime) -> None:
-    """Remove tickets that ended before this time."""
+    """Remove tickets (users' places in the line) that ended before this time."""
     ended = TICKETS.c.state == TicketState.ENDED.value
     connection.execute(sa.delete(TICKETS).where(ended, TICKETS.c.ended_at < before))
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove the ended tickets of a user whose account was deleted. The user's live tickets have been ended before,
-    like those of any other user.
+    """Remove the ended tickets (places in the line) of a user whose account was deleted.
+
+    The user's live tickets have been ended before this call.
     """
     ended = TICKETS.c.state == TicketState.ENDED.value
     connection.execute(sa.delete(TICKETS).where(ended, TICKETS.c.user == user))

@@ -1,4 +1,4 @@
-"""The objects that are written to the store and read from it. All times are aware UTC."""
+"""The objects in which the service's data are written to its database and read from it. All times are aware UTC."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class TicketRow:
-    """A ticket (a user's place in the line) as it is stored.
+    """A ticket (a user's place in the line) as it is stored, with its end.
 
     Attributes:
+        ticket: the ticket.
         end: how the ticket ended; `None` while it is live.
         reason: why it ended; "" if no reason was given, and while it is live.
         ended_at: when it ended; `None` while it is live.
@@ -133,11 +134,11 @@ class JournalFilter:
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """A notice, which is shown to a user at the next page.
+    """A notice: a text that is shown to a user at the next page.
 
     Attributes:
         server: the server that it is about; "" for the default server.
-        reasons: the reasons from which `text` was made, to translate it; empty if it was not made from reasons.
+        reasons: the reasons (translatable sentences) from which `text` was made; empty if it was not made from reasons.
     """
 
     at: datetime
@@ -148,7 +149,10 @@ class NoticeRow:
 
     @classmethod
     def because(cls, at: datetime, user: str, server: str, *reasons: Reason) -> NoticeRow:
-        """Create a notice whose text is made from reasons. Details that reasons have only for the log are left out."""
+        """Create a notice whose text is made from reasons (sentences that pages can translate).
+
+        Details that reasons have only for the log are left out.
+        """
         return cls(at, user, server, as_text(reasons), tuple(replace(each, log_message="") for each in reasons))
 
 
@@ -162,11 +166,22 @@ class Changes:
     history. Journal rows and notices are added.
 
     Attributes:
+        tickets: users' places in the line.
+        leases: servers' rights to a share of a GPU.
+        facts: facts about running servers.
         gone_facts: (user, server) of facts to remove. If `facts` has the same server, its facts are written.
+        journal: decisions of the service.
+        notices: texts that users see at the next page.
+        uses: open uses: servers' times with their devices that have not ended.
         gone_uses: keys of open uses to remove, because they have ended.
+        usage: records of uses that have ended.
+        samples: measurements of uses by the minute.
         end: how the uses ended that these changes finish; `None` if the engine finds that out itself
             (``engine/uses/usage.py``).
+        deliveries: notices on their way to users by mail or webhook.
         delivered: (id, channel) of deliveries to remove, because they were accepted, given up, or are out of date.
+        forecasts: waits that were forecast for tickets.
+        meta: single values of the service, by name.
         stops, gone_stops: stops of servers to keep, and to remove, by `StopRecord.key`. The store does not read these
             two: the engine's state writes all remaining stops as one value of `meta`.
     """
@@ -191,5 +206,5 @@ class Changes:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write."""
+        """Return whether there is nothing to write."""
         return not any(getattr(self, each.name) for each in fields(self) if each.name != "end")

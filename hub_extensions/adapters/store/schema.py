@@ -22,7 +22,10 @@ SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 class UtcTime(sa.types.TypeDecorator[datetime]):
-    """A time: aware in, aware UTC out. It is stored as naive UTC, which both databases compare in the same way."""
+    """Column type of times. They are written and read as aware UTC, and stored as naive UTC.
+
+    SQLite and PostgreSQL compare naive UTC in the same way.
+    """
 
     impl = sa.DateTime
     cache_ok = True
@@ -39,7 +42,10 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
 
 
 class CleanText(sa.types.TypeDecorator[str]):
-    """Text. Characters that a database cannot store (NUL, lone surrogates) become U+FFFD, so every commit succeeds."""
+    """Column type of text. Characters that a database cannot store (NUL, lone surrogates) become U+FFFD.
+
+    So every commit succeeds.
+    """
 
     impl = sa.Text
     cache_ok = True
@@ -52,7 +58,7 @@ class CleanText(sa.types.TypeDecorator[str]):
 
 
 class OfferIds(sa.types.TypeDecorator[OfferId]):
-    """An offer's id: text in the database, `OfferId` in Python."""
+    """Column type of offer ids: text in the database, `OfferId` in Python."""
 
     impl = sa.Text
     cache_ok = True
@@ -65,7 +71,7 @@ class OfferIds(sa.types.TypeDecorator[OfferId]):
 
 
 class JsonColumn(sa.types.TypeDecorator[Any]):
-    """Lists and mappings as JSON text in ASCII, which every database can store."""
+    """Column type of lists and mappings: JSON text in ASCII, which every database can store."""
 
     impl = sa.Text
     cache_ok = True
@@ -78,8 +84,9 @@ class JsonColumn(sa.types.TypeDecorator[Any]):
 
 
 class ReasonsColumn(sa.types.TypeDecorator[tuple[Reason, ...]]):
-    """Reasons (sentences that pages can translate) by code and parameters, as JSON text; empty if another version wrote
-    a reason that is unknown here.
+    """Column type of reasons (sentences that pages can translate): their codes and parameters, as JSON text.
+
+    If another version wrote a reason that is unknown here, the value that is read is empty.
     """
 
     impl = sa.Text

@@ -18,13 +18,16 @@ _LOCK = 0x6A68677075000002  # the advisory lock under which a schema is changed
 
 
 def newest(migrations: Path) -> str:
-    """Return the number of the newest schema to which the migrations in this folder lead."""
+    """Return the number of the newest schema (such as ``0011``) to which the migrations in this folder lead."""
     return max(_revisions(migrations))
 
 
 def is_known(revision: str, migrations: Path) -> bool:
-    """Return whether this folder has the migration to the schema with this number (`revision`). If not, the database is
-    of another version.
+    """Return whether this folder has the migration to a schema. If not, the database is of another version.
+
+    Args:
+        revision: number of the schema.
+        migrations: folder of the migrations.
     """
     return revision in _revisions(migrations)
 
@@ -43,8 +46,12 @@ def schema_of(engine: Engine, version_table: str) -> str | None:
 
 
 def missing_from(engine: Engine, metadata: sa.MetaData) -> list[str]:
-    """Return the tables and columns (``table.column``) of `metadata` that the database lacks, to recognize a damaged
-    database. The columns of a missing table are not listed.
+    """Return the tables and columns (``table.column``) that the database lacks, to recognize a damaged database.
+
+    The columns of a missing table are not listed.
+
+    Args:
+        metadata: the tables that the database should have.
     """
     found = {
         name: {column["name"] for column in columns}
@@ -62,7 +69,7 @@ def missing_from(engine: Engine, metadata: sa.MetaData) -> list[str]:
 
 
 def stamp(engine: Engine, migrations: Path) -> None:
-    """Record the newest schema as the version of a database. The database already has all tables of that schema."""
+    """Record the newest schema as the version of a database that already has all tables of that schema."""
     from alembic import command
 
     config = _config(migrations)

@@ -25,7 +25,13 @@ def migrate(
 ) -> None:
     """Migrate the database of `engine` to the newest schema of `migrations`, in one transaction.
 
-    A database that has all tables of `metadata` and no version is given the newest version.
+    A database that has all tables of `metadata` but records no schema is given the number of the newest one.
+
+    Args:
+        engine: the database.
+        migrations: folder of the migrations.
+        version_table: name of the table that records the schema.
+        metadata: the current tables.
 
     Raises:
         StoreTooNew: the database has a later schema.
@@ -52,8 +58,9 @@ def migrate(
 
 
 def refuse_other(engine: Engine) -> None:
-    """Raise an error if the database is not of this version. A command that runs beside the service calls this, because
-    only the service migrates.
+    """Raise an error if the database is not of this version.
+
+    Commands that run beside the service call this, because only the service migrates.
 
     Raises:
         StoreTooNew: a newer version wrote it.
@@ -71,7 +78,14 @@ def refuse_other(engine: Engine) -> None:
 
 
 def copy_before(file: Path, revision: str) -> Path:
-    """Copy an SQLite file to ``NAME.before-REVISION.sqlite`` next to it (mode 0600) and keep the last copies only."""
+    """Copy an SQLite file before a migration to ``NAME.before-REVISION.sqlite`` next to it (mode 0600).
+
+    Only the last such copies are kept.
+
+    Args:
+        file: the file.
+        revision: number of the schema to which it is migrated.
+    """
     target = file.with_name(f"{file.stem}.before-{revision}.sqlite")
     copy_to(file, target)
     copies = sorted(file.parent.glob(f"{file.stem}.before-*.sqlite"), key=lambda each: each.stat().st_mtime_ns)

@@ -60,8 +60,9 @@ META = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the facts about servers and the single values of `changes`. Facts that `changes` removes are deleted
-    first.
+    """Write the facts about servers of `changes`, and its single values (`META`).
+
+    Facts that `changes` removes are deleted first.
     """
     if changes.gone_facts:
         same = sa.and_(FACTS.c.user == sa.bindparam("gone_user"), FACTS.c.server == sa.bindparam("gone_server"))
@@ -78,8 +79,9 @@ def facts(connection: Connection) -> tuple[ServerFacts, ...]:
 
 
 def earlier_stops(connection: Connection) -> tuple[StopRecord, ...]:
-    """Return the ordered and begun stops that an earlier version stored in the columns ``drain_at``, ``drain_orders``
-    and ``stopping``. This version does not write these columns.
+    """Return the ordered and begun stops that an earlier version stored, in columns that this version does not write.
+
+    The columns are ``drain_at``, ``drain_orders`` and ``stopping``.
     """
     noted = sa.or_(FACTS.c.stopping.is_not(None), FACTS.c.drain_at.is_not(None))
     return tuple(map(_stop, connection.execute(sa.select(FACTS).where(noted)).mappings()))

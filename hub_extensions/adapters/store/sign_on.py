@@ -82,7 +82,10 @@ HUB_USERS = sa.table(
 
 
 class SignOnTablesUnusable(ValueError):
-    """The tables are of a later version, or this kind of database cannot have them; the text explains it."""
+    """The tables of sign-on cannot be used; the text explains why and what to do.
+
+    Another version wrote them, they are damaged, or this kind of database cannot have them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +109,10 @@ class PendingStop:
 
 
 class SignOnStore:
-    """The tables, accessed by the hub's database session.
+    """The tables of sign-on in the hub's database: sessions, audit log, pending stops, and unknown accounts.
 
     Args:
-        db: SQLAlchemy's session, used only in the hub's thread.
+        db: the hub's own SQLAlchemy session, used only in the hub's thread.
     """
 
     def __init__(self, db: Any) -> None:
@@ -145,7 +148,7 @@ class SignOnStore:
         return [SignOnSession(**row) for row in self._connection.execute(sa.select(SESSIONS)).mappings()]
 
     def put(self, sessions: Iterable[SignOnSession]) -> None:
-        """Write new and changed sessions."""
+        """Write new sessions, and replace sessions that have changed."""
         upsert(self._connection, SESSIONS, map(asdict, sessions))
 
     def note_uses(self, last_uses: Mapping[str, datetime]) -> None:
@@ -178,8 +181,10 @@ class SignOnStore:
         return [SignOnEvent(**{key: value for key, value in row.items() if key != "id"}) for row in rows]
 
     def clean_events(self, before: datetime) -> None:
-        """Remove events of the audit log from before a time, and remove from later events the names of users that no
-        longer exist.
+        """Remove old events from the audit log, and the names of deleted users from all other events.
+
+        Args:
+            before: events from before this time are removed.
         """
         self._connection.execute(sa.delete(EVENTS).where(EVENTS.c.time < before))
         names = sa.select(HUB_USERS.c.name)
@@ -212,7 +217,7 @@ class SignOnStore:
         upsert(self._connection, UNKNOWN, [{"user_id": user_id, "since": since}])
 
     def note_known(self, user_id: int) -> None:
-        """Remove what `note_unknown` wrote, because the state of the account is known again."""
+        """Remove what `note_unknown` wrote about a user, because it is known again whether the account exists."""
         self._connection.execute(sa.delete(UNKNOWN).where(UNKNOWN.c.user_id == user_id))
 
     @property

@@ -120,7 +120,7 @@ class ProviderStore:
         follow_users(self._connection)
 
     def groups_named(self, identity: Identity) -> datetime | None:
-        """Return when the provider last reported this person's groups, or `None` if it never did."""
+        """Return when the provider last reported this person's groups; `None` if it never did."""
         time: datetime | None = self._of_person(identity, IDENTITIES.c.groups_named)
         return time
 
@@ -149,11 +149,10 @@ class ProviderStore:
         self._connection.execute(sa.update(IDENTITIES).where(same).values(**values))
 
     def taken_names(self, most: int) -> list[tuple[str, datetime]]:
-        """Return hub users as whom another provider account tried to sign in, and when that last happened, the newest
-        first.
+        """Return hub users as whom another provider account tried to sign in, and the time of the last attempt.
 
-        Only attempts after it was recorded which provider account the user belongs to count. Administrators see these
-        users as possible conflicts.
+        The most recent attempts come first. Attempts count only after it was recorded which provider account the user
+        belongs to. Administrators see these users as possible conflicts.
 
         Args:
             most: maximum number of users.
@@ -173,13 +172,18 @@ class ProviderStore:
         return [ProviderLink(**{**row, "iss": sys.intern(row["iss"])}, encrypted_tokens=None) for row in rows]
 
     def encrypted_tokens_of(self, session: str) -> bytes:
-        """Return the encrypted tokens of a session; empty if the provider gave none."""
+        """Return the encrypted tokens of a session; empty if the provider gave none.
+
+        Args:
+            session: public id of the hub's session.
+        """
         query = sa.select(LINKS.c.encrypted_tokens).where(LINKS.c.session == session)
         return bytes(self._connection.execute(query).scalar() or b"")
 
     def put_links(self, links: Iterable[ProviderLink]) -> None:
-        """Write new and changed links (the provider's data of one session). For a link whose tokens are not loaded
-        (`None`), only the time of its last check is written.
+        """Write new and changed links (the provider's data of one session).
+
+        If the tokens of a link are not loaded (`None`), only the time of its last check is written.
         """
         changed = list(links)
         upsert(self._connection, LINKS, [asdict(each) for each in changed if each.encrypted_tokens is not None])
@@ -194,13 +198,15 @@ class ProviderStore:
             self._connection.execute(sa.delete(LINKS).where(LINKS.c.session == session))
 
     def note_logout(self, iss: str, jti: str, until: datetime) -> bool:
-        """Store the id of a logout token until the token expires. Return `False` if it is stored already, because the
-        token is being used a second time.
+        """Store the id of a logout token until the token expires, so that it is accepted once.
 
         Args:
             iss: the provider.
             jti: the id of the token.
             until: when the token expires.
+
+        Returns:
+            `False` if the id is stored already, because the token is being used a second time.
         """
         id = hashlib.sha256(f"{iss}\n{jti}".encode("utf-8", "replace")).hexdigest()
         if self._connection.execute(sa.select(LOGOUTS.c.id).where(LOGOUTS.c.id == id)).first() is not None:

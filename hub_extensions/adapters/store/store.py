@@ -43,7 +43,7 @@ NEARLY_FULL = (
 
 
 class Store:
-    """The storage of the service. Every method may raise `StoreUnavailable`; the next call tries again.
+    """The service's access to its database. Every method may raise `StoreUnavailable`; the next call tries again.
 
     Attributes:
         guard: called in every transaction of changes before it writes. If it raises, nothing is written. `None` if no
@@ -57,7 +57,12 @@ class Store:
     read_only = ""
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor) -> None:
-        """Create a store. Callers use `Store.open`. `engine` is used in `thread` only."""
+        """Create a store. Callers use `Store.open`.
+
+        Args:
+            engine: the database.
+            thread: the only thread in which the engine is used.
+        """
         self._engine = engine
         self._thread = thread
         self._where = where(engine.url)
@@ -108,7 +113,7 @@ class Store:
         return cls(engine, thread)
 
     async def load(self) -> Stored:
-        """Return what the service needs when it starts, such as tickets (places in the line) and leases."""
+        """Return what the service needs when it starts, such as tickets (users' places in the line) and leases."""
         return await self._do(_load)
 
     async def commit(self, changes: Changes) -> None:
@@ -183,7 +188,9 @@ class Store:
         return await self._do(lambda connection: usage.page(connection, user, before, limit))
 
     async def uses_since(self, since: datetime) -> tuple[CountedUse, ...]:
-        """Return the uses of GPUs on this hub (one server's time with its devices) that ended at `since` or later.
+        """Return the uses of GPUs on this hub (a use is one server's time with its devices) that ended at `since` or
+        later.
+
         Imported ones are left out.
         """
         return await self._do(lambda connection: usage.uses_since(connection, since))
@@ -193,15 +200,14 @@ class Store:
         return await self._do(lambda connection: usage.samples(connection, key, since))
 
     async def imports(self) -> tuple[int, int]:
-        """Return the number (id) of the last finished import of usage records, and how many imports there are. If one
-        of them changes, the history has to be read again.
+        """Return the id of the last finished import of usage records, and the number of imports.
+
+        If one of the two changes, the history has to be read again.
         """
         return await self._do(usage.imports)
 
     async def matured_forecasts(self) -> tuple[Given, ...]:
-        """Return wait forecasts whose real wait is known, in the order in which the tickets started. By them forecasts
-        are judged and corrected.
-        """
+        """Return wait forecasts whose real wait is known. Later forecasts are judged and corrected by them."""
         return await self._do(forecasts.matured)
 
     async def journal(self, limit: int = 200, which: JournalFilter | None = None) -> tuple[JournalRow, ...]:
@@ -214,8 +220,9 @@ class Store:
         return await self._do(lambda connection: history.journal(connection, limit, which or JournalFilter()))
 
     async def keeps(self, since: datetime) -> tuple[tuple[str, datetime], ...]:
-        """Return who pressed the button *keep* (which delays the stop of an idle server) since this time, and when, the
-        oldest first.
+        """Return (user, time) for each time that a user pressed the button *keep* since this time, the oldest first.
+
+        The button delays the stop of an idle server.
         """
         return await self._do(lambda connection: history.keeps(connection, since))
 
@@ -252,8 +259,14 @@ class Store:
         await self._do(forget)
 
     async def copy_of_today(self, folder: Path, today: date) -> Path | None:
-        """Copy an SQLite file into `folder` once a day, while the store works. Return the path of a new copy; `None` if
-        there is one already, or without a file. See ``copies.py``.
+        """Copy an SQLite file into `folder` once a day, while the store works. See ``copies.py``.
+
+        Args:
+            folder: where the copies are.
+            today: the date.
+
+        Returns:
+            The path of a new copy; `None` if today's copy exists already, or the database is not an SQLite file.
         """
         file = self._file
         if file is None:
@@ -275,7 +288,7 @@ class Store:
 
     @property
     def state(self) -> str:
-        """The state for ``health``: ``ok``, or the error of the last access."""
+        """Return ``ok``, or the error of the last access, for the service's report of its own state (``health``)."""
         return self._state
 
     async def _do(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None = None) -> T:

@@ -113,8 +113,9 @@ VISIBLE = sa.func.coalesce(USAGE.c.batch, 0).not_in(sa.select(IMPORTS.c.id).wher
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the open uses, usage records and samples (measurements by the minute) of `changes`, and remove open uses
-    that have ended.
+    """Write the open uses, usage records and samples of `changes`, and remove open uses that have ended.
+
+    A use is one server's time with its devices. Samples are measurements of it by the minute.
     """
     upsert(connection, OPEN, ({"key": each.key, "use": _OPEN_USE.dump_json(each).decode()} for each in changes.uses))
     if changes.gone_uses:
@@ -125,13 +126,17 @@ def write(connection: Connection, changes: Changes) -> None:
 
 
 def values_of(record: UsageRecord, batch: int | None = None) -> dict[str, object]:
-    """Convert a usage record to a row. `batch` is the number of its import; `None` for a record of this hub."""
+    """Convert a usage record (of one server's time with its devices) to a row of the table.
+
+    Args:
+        batch: the number of the record's import; `None` for a record of this hub.
+    """
     values = {name: getattr(record, name) for name in FIELDS}
     return {**values, "groups": list(record.groups), "began": record.began, "batch": batch}
 
 
 def open_uses(connection: Connection) -> tuple[Use, ...]:
-    """Return the uses that have not ended, so that the service continues them after a restart."""
+    """Return the uses (servers' times with their devices) that have not ended, to continue them after a restart."""
     return tuple(map(_OPEN_USE.validate_json, connection.scalars(sa.select(OPEN.c.use).order_by(OPEN.c.key))))
 
 
@@ -165,8 +170,9 @@ def page(connection: Connection, user: str | None, before: str | None, limit: in
 
 
 def uses_since(connection: Connection, since: datetime) -> tuple[CountedUse, ...]:
-    """Return the uses of GPUs on this hub that ended at `since` or later, for the statistics by day. Imported ones are
-    left out.
+    """Return the uses of GPUs (servers' times with their devices) on this hub that ended at `since` or later.
+
+    They are for the statistics by day. Imported ones are left out.
     """
     names = ("offer", "groups", "admitted", "began", "ended", "end", "ready", "devices", "share", "waited_seconds")
     chosen = sa.select(*(USAGE.c[name] for name in names))
@@ -200,7 +206,12 @@ def prune(connection: Connection, *, samples_before: datetime, records_before: d
 
 
 def forget(connection: Connection, user: str, meta: sa.Table) -> None:
-    """Replace the name of a deleted user in the usage records by a number, and remove servers and groups from them."""
+    """Replace the name of a deleted user in the usage records by a number, and remove servers and groups from them.
+
+    Args:
+        user: name of the user.
+        meta: the table of single values, which has the last number that was used.
+    """
     number = int(connection.scalar(sa.select(meta.c.value).where(meta.c.name == _DELETED_USERS)) or 0) + 1
     upsert(connection, meta, [{"name": _DELETED_USERS, "value": str(number)}])
     nobody = {"user": f"{DELETED}{number}", "server": "", "groups": []}
@@ -226,15 +237,15 @@ def _record(row: Sequence[Any]) -> UsageRecord:
 
 
 def import_of(connection: Connection, digest: str) -> tuple[str, datetime] | None:
-    """Return label and time of the import of the file with this digest, or `None` if it has not been imported."""
+    """Return label and time of the import of the file with this digest; `None` if it has not been imported."""
     done = sa.select(IMPORTS.c.label, IMPORTS.c.at).where(IMPORTS.c.digest == digest, IMPORTS.c.done)
     row = connection.execute(done).first()
     return None if row is None else (row.label, row.at)
 
 
 def imports(connection: Connection) -> tuple[int, int]:
-    """Return the number (id) of the last finished import, and how many imports there are. At least one of them changes
-    with each import.
+    """Return the id of the last finished import, and the number of imports. At least one of the two changes with each
+    import.
     """
     last, count = connection.execute(sa.select(sa.func.max(IMPORTS.c.id), sa.func.count()).where(IMPORTS.c.done)).one()
     return int(last or 0), int(count)
