@@ -401,8 +401,9 @@ def _past(item: Any, name: str) -> PodHistory | None:
 
 
 def _number(value: object) -> float | None:
-    """Convert a number. Prometheus writes times as numbers and values as text, also ``"NaN"`` and ``"+Inf"``; these
-    give `None`.
+    """Convert a value of Prometheus to a number; `None` if it is not a finite number.
+
+    Prometheus writes times as numbers and values as text, also ``"NaN"`` and ``"+Inf"``.
     """
     if not isinstance(value, int | float | str):
         return None

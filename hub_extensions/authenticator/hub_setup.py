@@ -136,11 +136,13 @@ def _add_to_servers(c: Any, cache_seconds: int | None) -> None:
 
 
 def _sections_with(c: Any, key: str) -> list[str]:
-    """Return ``Spawner`` and the sections of spawners that set the trait `key` themselves, which would hide the value
-    in ``Spawner``.
+    """Return the configuration sections in which a trait of spawners has to be set.
+
+    These are ``Spawner``, and the sections of spawner classes that set the trait themselves, because that would hide
+    the value in ``Spawner``.
 
     Args:
-        key: name of a trait of spawners.
+        key: name of the trait.
     """
     return sorted({"Spawner", *(each for each in c if each.endswith("Spawner") and key in c[each])})
 

@@ -46,7 +46,10 @@ class SessionLoginMixin:
     _sign_on_new = False
 
     def _validate_next_url(self: Any, next_url: str) -> str:
-        """Return "" for an address that cannot be in a ``Location`` header, to which the hub would answer 500."""
+        """Return the address if the hub's own check allows it; otherwise "".
+
+        Addresses that cannot be in a ``Location`` header are refused too, because the hub would answer 500 to them.
+        """
         return allowed_next_url(super()._validate_next_url, next_url)  # type: ignore[misc]
 
     async def login_user(self: Any, data: Any = None) -> Any:
@@ -140,8 +143,9 @@ class SessionLogoutMixin:
 
 
 def handlers_with_sessions(handlers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield the authenticator's handlers with our mixins, and the hub's own for paths that the authenticator does not
-    handle.
+    """Yield the authenticator's handlers, each with our mixin for its path.
+
+    For ``/login`` and ``/logout``, the hub's own handlers are yielded if the authenticator has none.
     """
     taken = set()
     for path, handler, *more in handlers:

@@ -18,7 +18,7 @@ from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 
 def sign_on_of(handler: Any) -> HubSignOn:
-    """Return the hub's sign-on sessions."""
+    """Return the hub's `HubSignOn`, which the authenticator of this handler has made."""
     sign_on: HubSignOn = handler.authenticator.sign_on
     return sign_on
 
@@ -75,8 +75,11 @@ def language_of(handler: Any) -> Catalogue:
 
 
 def language_of_page(static_url: object) -> Catalogue:
-    """Return the language for a template. `static_url` is the only name in a template that gives access to the
-    request.
+    """Return the language for a template.
+
+    Args:
+        static_url: the template's function of this name. It is a method of the request's handler, and the only name in
+            a template that gives access to the request.
     """
     return language_of(getattr(static_url, "__self__", None))
 

@@ -133,7 +133,11 @@ class UserServers:
         return answer.code
 
     def _secret_of(self, spawner: Any) -> str:
-        """Return the server's own token, or after a restart of the hub, which loses it, the computed key."""
+        """Return the secret with which requests to a server are signed.
+
+        It is the server's own token. The hub forgets the token when it restarts; then it is the server's key, which can
+        be computed again.
+        """
         own: str = spawner.api_token
         return own or server_key(self._app.cookie_secret, spawner.user.id, spawner.name)
 

@@ -466,7 +466,7 @@ class SessionEnder:
         return None if spawner.orm_spawner.server is None and not spawner.active else spawner
 
     def _roll_back(self) -> None:
-        """Roll back after a failed write, so that the next task starts with a clean session."""
+        """Roll back the hub's database session after a failed write, so that the next task can use it."""
         with suppress(Exception):
             self._app.db.rollback()
 

@@ -146,10 +146,12 @@ def _has_groups(c: Any) -> bool:
 
 
 def provider_value(c: Any, name: str, default: Any = None) -> tuple[str, Any]:
-    """Return a setting of our authenticator, and the configuration section that sets it. If several sections set it,
-    the first of them in `SECTIONS` decides.
+    """Return the configuration section that sets a setting of our authenticator, and the value.
+
+    If several sections set it, the first of them in `SECTIONS` decides.
 
     Args:
+        c: the configuration of the hub.
         name: name of the setting.
         default: the value if no section sets it.
     """

@@ -50,8 +50,8 @@ class Kernel:
     Attributes:
         name: the file name of its notebook, or the kernel's name.
         path: the notebook's path below the root directory; "" without a notebook.
-        pid: `None` if the kernel runs on another machine.
-        idle_since: `None` while the kernel is busy.
+        pid: its process id; `None` if the kernel runs on another machine.
+        idle_since: since when it is idle; `None` while the kernel is busy.
         age_seconds: time since its start; `None` if not known.
     """
 
@@ -154,6 +154,7 @@ def _holders(facts: DeviceFacts, programs: Sequence[Program], amounts: Mapping[i
     """Return one holder for each notebook or program, with the memory of all its processes; the largest first.
 
     Args:
+        programs: the processes that hold memory of the device.
         amounts: pid -> bytes. The memory of a holder is `None` if the amount of one of its processes is missing.
     """
     family = {program.pid: program for program in facts.programs}

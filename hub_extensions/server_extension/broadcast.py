@@ -54,7 +54,7 @@ class Listener(Protocol):
         ...
 
     def drop(self, code: int, reason: str) -> None:
-        """Close the connection with a code of RFC 6455."""
+        """Close the connection with a close code of RFC 6455 and a reason."""
         ...
 
 
@@ -183,7 +183,10 @@ class Broadcast:
             self._guarded(self._tick)
 
     def _guarded(self, send: Callable[[], None]) -> None:
-        """Call `send` and log an error in it, once per type. The connections stay open for the next change."""
+        """Call `send`, and log an error that it raises. The connections stay open for the next change.
+
+        Of consecutive errors of the same type, only the first is logged.
+        """
         try:
             send()
             self._fault = ""
@@ -240,8 +243,8 @@ class Broadcast:
     def _takes(self, listener: Listener, last: _Last, now: float) -> bool:
         """Return whether a listener can receive a message now.
 
-        It cannot while its last message is unsent; it then gets the newest state later. After too long a time without
-        reading, it is disconnected.
+        It cannot while its last message is unsent; it then gets the newest state later. If that lasts too long, the
+        listener is disconnected.
         """
         if last.under_way is None:
             return True

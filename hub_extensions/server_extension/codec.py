@@ -108,7 +108,7 @@ def _value(hint: Any, data: Any, path: str) -> Any:
 
 
 def _fits(hint: Any, data: Any) -> bool:
-    """Return whether a JSON value is a ``str`` (if `hint` is ``str``) or a number (for any other `hint`).
+    """Return whether a JSON value has the type `hint`, which is ``str`` or a number.
 
     A field that may be either of them is decoded as the first type that fits.
     """

@@ -122,7 +122,7 @@ class EndEvents:
 
 
 def is_followed() -> bool:
-    """Return whether a page, seen or hidden, follows the stream and can therefore be asked to save."""
+    """Return whether a page, seen or hidden, has the event stream open and can therefore be asked to save."""
     from jupyter_server.services.events.handlers import SubscribeWebsocket  # loaded with Jupyter Server's routes
 
     return any(isinstance(each, SubscribeWebsocket) for each in open_websockets())

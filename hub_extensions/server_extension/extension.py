@@ -63,9 +63,10 @@ def open_reader(environ: Mapping[str, str]) -> Reader:
 
 
 class GpuExtension(ExtensionApp):
-    """The application object that Jupyter Server loads. It adds the routes below ``gpu/`` and starts all other parts.
+    """The application object that Jupyter Server loads.
 
-    Those are the sampler (reads the GPU), the client of the GPU service, and the sender of messages to open panels.
+    It adds the routes below ``gpu/`` and starts the other parts: the sampler (reads the GPU), the client of the GPU
+    service, and the sender of messages to open panels.
     """
 
     name = "jupyterhub_gpu"

@@ -155,12 +155,12 @@ class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignor
 
     @property
     def ping_interval(self) -> float | None:
-        """Disable pings, because each pong would count as use of the server."""
+        """Return 0, which disables pings, because each pong would count as use of the server."""
         return 0
 
     @property
     def max_message_size(self) -> int:
-        """Limit messages from the browser, which has nothing to send."""
+        """Return a small limit for messages from the browser, which has nothing to send."""
         return 1024
 
     def check_origin(self, origin: str = "") -> bool:

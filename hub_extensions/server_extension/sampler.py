@@ -172,10 +172,12 @@ class Sampler:
         holding: HolderRefresh | None = None,
         after_reading: Callable[[], None] | None = None,
     ) -> None:
-        """Connect other parts, before `start`. All three are called in the sampler's thread.
+        """Connect other parts, before `start`. All three functions are called in the sampler's thread.
+
+        `None` leaves a function as it is.
 
         Args:
-            server: returns the service's last state; `None` without a service.
+            server: returns the service's last state of this server; not set without a service.
             holding: finds which programs hold each device's memory.
             after_reading: called after each reading.
         """
@@ -312,7 +314,13 @@ class Sampler:
         return Sampled("ok", None, gpus, clock, number)
 
     def _readings(self, mine: Mapping[str, Device], reading: InventoryReading, clock: float) -> tuple[GpuReading, ...]:
-        """Return what the panel shows of each device, and add a point to each device's history."""
+        """Return what the panel shows of each device, and add a point to each device's history.
+
+        Args:
+            mine: this server's devices, by uuid.
+            reading: what the driver has reported.
+            clock: the monotonic clock in seconds.
+        """
         server = None if self._server is None else self._server()
         right = Entitlement(self._uuids, self._environ, self._server is not None, server)
         limit = {uuid: memory_limit_of(device, right) for uuid, device in mine.items()}

@@ -308,7 +308,12 @@ class ServiceLink:
             self.note = note
 
     def _safely(self, what: str, call: Callable[[], None]) -> None:
-        """Call a callback and only log its errors, so that a failure elsewhere does not stop the requests."""
+        """Call a callback and only log its errors, so that a failure elsewhere does not stop the requests.
+
+        Args:
+            what: name of the callback, for the log.
+            call: the callback.
+        """
         try:
             call()
             self._faults.pop(what, None)
@@ -323,7 +328,16 @@ class ServiceLink:
         self._faults[what] = kind
 
     async def _ask(self, method: str, path: str, body: str | None = None) -> ServerState:
-        """Send one request and return the state in the answer. Raises RequestRefused for any other outcome."""
+        """Send one request to the service, and return the state in its answer.
+
+        Args:
+            method: HTTP method.
+            path: path below the service's address.
+            body: JSON; `None` for a request without a body.
+
+        Raises:
+            RequestRefused: the service refuses, does not answer, or its answer cannot be read.
+        """
         if self._address is None or self._client is None:
             raise RequestRefused(503, NOT_UNDER_A_HUB)
         request = HTTPRequest(
@@ -352,6 +366,10 @@ def _steady(state: ServerState, before: ServerState | None) -> ServerState:
 
     The service computes wall-clock times for each answer, so they vary a little. Without this, each answer would look
     like a stop that has moved.
+
+    Args:
+        state: the new state.
+        before: the previous state; `None` if there is none, so that `state` is returned unchanged.
     """
     if before is None:
         return state

@@ -84,7 +84,7 @@ class AuditConfig:
         session_for: returns the cookie of a session, expired or not, for an account's token; `None` if the gate cannot
             be reached directly.
         key: the gate's signing key; `None` if it cannot be read from here.
-        cases: names of the cases to try, such as ``A7``; empty for all.
+        cases: names of the cases (groups of checks) to try, such as ``A7``; empty for all.
     """
 
     apps: Sequence[App]
@@ -339,7 +339,11 @@ class AuditRun:
         return results
 
     async def _sign_out(self, caller: AuditCaller) -> ProbeAnswer:
-        """Sign out as the button of the front page does."""
+        """Sign out as the button of the front page does, and return the gate's answer.
+
+        Args:
+            caller: which of the audit's browsers signs out.
+        """
         place = HttpTarget.of(self.config.url, *self.config.listeners[:1])
         probe = Probe("A5", EVERYWHERE, "", "", SIGN_OUT, "", Rule.REFUSED, caller, "POST", OWN_POST)
         return await self._ask(place, probe, self._credentials(AuditAccounts(None, None)))

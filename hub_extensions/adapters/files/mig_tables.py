@@ -1,6 +1,6 @@
-"""Reads the package's table of MIG profiles, once.
+"""Reads the package's tables of MIG profiles, once. Each GPU model has a table.
 
-The table is for planning and tests; on a machine with a card NVML's own figures take precedence. Unknown values are
+The tables are for planning and tests; on a machine with a card NVML's own figures take precedence. Unknown values are
 `None`.
 """
 
@@ -26,7 +26,7 @@ class MigTablesError(ValueError):
 
 @lru_cache(maxsize=1)
 def packed_tables() -> tuple[GpuTable, ...]:
-    """Return the package's tables, read at the first call."""
+    """Return the package's tables of MIG profiles, read at the first call."""
     text = (files("hub_extensions") / "data" / "mig_profiles.yaml").read_text(encoding="utf-8")
     return parse_tables(text, "mig_profiles.yaml")
 
@@ -46,9 +46,10 @@ def compute_slices_of_product(product: str) -> int | None:
 
 
 def parse_tables(text: str, origin: str) -> tuple[GpuTable, ...]:
-    """Parse tables from YAML.
+    """Parse tables of MIG profiles from YAML.
 
     Args:
+        text: the YAML.
         origin: the name of the file in errors.
 
     Raises:

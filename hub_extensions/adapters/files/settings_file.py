@@ -46,7 +46,7 @@ def read_settings(path: str | os.PathLike[str], made: type[SettingsT]) -> Settin
 
 
 def write_settings(path: str | os.PathLike[str], settings: Any) -> None:
-    """Write the file atomically with mode 0600."""
+    """Write the settings of a process, which are an object of a dataclass, to a JSON file atomically with mode 0600."""
     write_private(Path(path), _adapter(type(settings)).dump_json(settings, indent=2).decode() + "\n")
 
 
@@ -69,10 +69,11 @@ def checked(what: str, raw: Any, made: type[SettingsT]) -> SettingsT:
 
     Args:
         what: the beginning of the error messages, such as "The settings file /srv/gpu-state/service.json".
+        raw: the JSON values.
         made: the dataclass of the settings.
 
     Raises:
-        SettingsError: a field is unknown, missing or wrong; the text names it, a setting as an administrator writes it.
+        SettingsError: a field is unknown, missing or wrong. The text names the setting as an administrator writes it.
     """
     if not isinstance(raw, dict):
         raise SettingsError(f"{what} has to hold one JSON object.")

@@ -54,7 +54,7 @@ class FileStamp:
 
 
 def stamp_of(path: str) -> FileStamp | None:
-    """Return the stamp of a file; `None` if it does not exist or cannot be seen."""
+    """Return the stamp (the metadata that show a change) of a file; `None` if it does not exist or cannot be seen."""
     try:
         found = os.stat(path)
     except OSError:

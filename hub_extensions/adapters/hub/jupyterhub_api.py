@@ -140,7 +140,9 @@ class HubServer:
 
 
 class StopAnswer(Enum):
-    """The result of a request to stop a server."""
+    """What came of a request to stop a server: the hub stops it, it is stopped already, or it is starting and
+    goes on.
+    """
 
     ASKED = "asked"  # The hub stops it because of this request
     OVER = "over"  # nothing was sent, because the server is already being stopped, or is gone
@@ -149,9 +151,10 @@ class StopAnswer(Enum):
 
 
 class HubApi:
-    """The hub's REST API. Every method except `up` raises `HubAway` if the hub does not answer.
+    """The service's client of the hub's REST API.
 
-    All but `up` raise `HubRefused` if the service's token lacks a scope.
+    Every method except `up` raises `HubAway` if the hub does not answer, and `HubRefused` if the service's token lacks
+    a scope.
 
     Attributes:
         clock_ahead: by how much the hub's clock was ahead of this machine's clock when the servers were last listed
@@ -172,9 +175,9 @@ class HubApi:
         Args:
             url: ends in ``/hub/api``, with or without a slash.
             token: the service's own.
-            tls: for internal_ssl.
+            tls: the certificates of JupyterHub's ``internal_ssl``; `None` without it.
             account: the uid that has to listen at the address, if that is on this machine; `None` to accept any.
-            monotonic: the machine's clock; tests pass their own.
+            monotonic: returns the monotonic clock in seconds.
         """
         self._url = url.rstrip("/")
         self._token = token
@@ -304,8 +307,14 @@ class HubApi:
         return info if isinstance(info, dict) else {}
 
     async def page_frame(self, user: str, language: str) -> str:
-        """Return one of the hub's own pages without content, as a user sees it, in HTML; the service puts its own
-        content into it. ``configure(c)`` adds that route to the hub.
+        """Return the HTML of a page of the hub without content, as a user sees it. The service puts its own content
+        into it.
+
+        ``configure(c)`` adds the route of that page to the hub.
+
+        Args:
+            user: name of the user.
+            language: the language of the page.
         """
         path = "/gpu/frame?" + urlencode({"user": user})
         answer = await self._ask(_FRAME, "GET", path, headers={"Accept-Language": language})

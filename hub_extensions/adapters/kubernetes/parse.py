@@ -276,8 +276,9 @@ def _gpu_group(labels: Mapping[str, str]) -> str:
 
 
 def _is_low_priority(spec: Json) -> bool:
-    """Whether the pod has a negative priority, so that the scheduler evicts it for a server, as the placeholders of the
-    chart's ``podPriority``.
+    """Return whether a pod has a negative priority, so that the scheduler evicts it for a server.
+
+    The placeholders of the chart's ``podPriority`` are such pods.
     """
     priority = spec.get("priority")
     return isinstance(priority, int) and priority < 0

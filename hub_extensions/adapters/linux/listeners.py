@@ -130,14 +130,17 @@ class ListenerCheck:
 
 
 def check_address(url: str, account: int | None) -> None:
-    """Verify an address before code of another library connects to it, because we never see the socket of that
-    connection. Raises ForeignListener.
+    """Check who listens at an address before code of another library connects to it.
 
-    A change between this check and the connection is not noticed. An address where nobody listens, or that is not of
-    this machine, is accepted.
+    That code does not give access to its socket, so a `ListenerCheck` is impossible. A change between this check and
+    the connection is not noticed. An address where nobody listens, or that is not of this machine, is accepted.
 
     Args:
+        url: the address.
         account: the uid that has to listen there; `None` if nothing is verified.
+
+    Raises:
+        ForeignListener: another account listens there.
     """
     place = urlsplit(url)
     host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)

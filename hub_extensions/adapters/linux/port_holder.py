@@ -59,10 +59,13 @@ class PortHolder:
         self.stranger: int | None = None
 
     def hold(self, may_move: bool) -> None:
-        """Bind the configured port. Raises OSError if the address cannot be used.
+        """Bind the configured port.
 
         Args:
-            may_move: bind a free port for now if another account has the configured one.
+            may_move: if another program has the port, bind a free port for now. If False, nothing is bound in that case.
+
+        Raises:
+            OSError: the address cannot be used.
         """
         until = time.monotonic() + PREDECESSOR_SECONDS
         while not self._took_port():

@@ -328,8 +328,14 @@ class _Stat(NamedTuple):
         return self.state not in "ZXx" or self.threads > 1
 
     def key(self, pid: int) -> _ProcessKey:
-        """Return a value that identifies the environment of a process. After exec() it differs, because exec() moves
-        the environment to a random ``env_start``. After fork() it differs in the pid.
+        """Return a value that identifies the environment of a process, by which a scan knows that it need not read it
+        again.
+
+        After exec() it differs, because exec() moves the environment to a random ``env_start``. After fork() it differs
+        in the pid.
+
+        Args:
+            pid: id of the process.
         """
         return (pid, self.started, self.env_start, self.env_end)
 

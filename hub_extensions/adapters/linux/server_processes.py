@@ -69,7 +69,7 @@ def _listens(pid: int, port: int) -> bool:
 
 
 def _listeners(pid: int, port: int) -> Iterator[str]:
-    """Yield the inodes of the sockets that listen at the port, in the network namespace of the process."""
+    """Yield the inodes of the sockets that listen at the port, in the network namespace of the process `pid`."""
     for table in ("tcp", "tcp6"):
         try:
             with open(f"/proc/{pid}/net/{table}", "rb") as file:

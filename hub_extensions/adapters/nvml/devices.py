@@ -98,8 +98,13 @@ class MigSlot(NamedTuple):
 
 
 def mig_slots(driver: Driver, gpu: Any) -> Iterator[MigSlot]:
-    """Yield what the driver has under each number that a MIG device can have, for a GPU in MIG mode. Raises
-    `NvmlFailure` if the GPU does not report how many numbers there are.
+    """Yield for each number that a MIG device of this GPU can have which MIG device has it. The GPU is in MIG mode.
+
+    Args:
+        gpu: the NVML handle of the GPU.
+
+    Raises:
+        NvmlFailure: the GPU does not report how many numbers there are.
     """
     for number in range(int(driver.call("nvmlDeviceGetMaxMigDeviceCount", gpu))):
         try:
@@ -123,7 +128,7 @@ def product_of(driver: Driver, handle: Any, otherwise: str = "NVIDIA GPU") -> st
 
 
 class NvmlUse(NamedTuple):
-    """Utilization of a GPU.
+    """Utilization of a GPU, as NVML reports it.
 
     Attributes:
         percent: 0 to 100; `None` if the driver does not report it.
@@ -158,9 +163,10 @@ class Memory(NamedTuple):
 
 
 def memory_of(driver: Driver, handle: Any) -> Memory:
-    """Return total and used memory, without the part that the driver reserves for itself, if it can separate that.
+    """Return total and used memory of a device, without the part that the driver reserves for itself, if it can
+    separate that.
 
-    A card that shares its memory with the processor reports none: the call is not supported, or the total is 0.
+    Both are `None` for a card that shares its memory with the processor: the call is not supported, or the total is 0.
     """
     name = "nvmlDeviceGetMemoryInfo"
     memory = driver.ask_either((name, handle, driver.library.nvmlMemory_v2), (name, handle))

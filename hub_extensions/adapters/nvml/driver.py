@@ -43,7 +43,7 @@ class NvmlFailure(Exception):
 
     @property
     def concerns_device(self) -> bool:
-        """Return whether this GPU cannot be queried any more."""
+        """Return whether the GPU cannot be queried any more, because it is lost."""
         return self.scope is Scope.DEVICE
 
     @property

@@ -68,7 +68,7 @@ class MachineDevices:
         """Do nothing: the known devices are kept, because they probably still exist after the driver is reopened."""
 
     def _read_gpu(self, index: int, reading: ReadingBuilder) -> None:
-        """Add one GPU to `reading`, completely or not at all."""
+        """Add one GPU and its devices to `reading`. If the GPU is lost meanwhile, nothing of it is added."""
         known = self._known.get(index, {})
         one = ReadingBuilder(reading.at, reading.driver, reading.counters, reading.own)
         complete = _read_gpu(one, index, known)

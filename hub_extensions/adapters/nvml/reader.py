@@ -21,12 +21,12 @@ from hub_extensions.core.gpu.devices import GpusUnavailable, InventoryReading
 
 
 class Nvml:
-    """Reads all GPUs of this machine, or only some.
+    """Reads all GPUs of this machine, or only the devices of one server.
 
     Args:
-        only: the UUIDs of a server's own devices (``GPU-…``, ``MIG-…``), in the order in which they are returned.
-            Empty: the devices that are visible to this process, which are kept once they are found. `None`: all devices
-            of the machine.
+        only: the UUIDs of a server's own devices (``GPU-…``, ``MIG-…``), in the order in which they are returned. If it
+            is empty, the devices that are visible to this process are read, and kept once they are found. `None` for
+            all devices of the machine.
         clock: a monotonic clock in seconds, which determines when the driver is reopened and how long a measurement
             lasted.
         pod: this is a container of a cluster, so errors are explained for its user.

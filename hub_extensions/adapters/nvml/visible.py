@@ -63,8 +63,9 @@ not be queried.
 
 
 def _seen_on(driver: Driver, gpu: Any) -> tuple[list[str], list[NvmlFailure]]:
-    """Return the UUIDs of one GPU's devices, and the failed calls. If its MIG mode cannot be read, visible MIG devices
-    show that it is in MIG mode.
+    """Return the UUIDs of the devices on one GPU, and the calls that failed.
+
+    If the GPU's MIG mode cannot be read, it counts as in MIG mode if MIG devices are visible.
     """
     failures: list[NvmlFailure] = []
     try:

@@ -176,8 +176,9 @@ def signing_key(keys: AssertionKeys) -> AssertionKey | None:
 
 
 def rotate(keys: AssertionKeys) -> list[AssertionKey]:
-    """Create and publish a further key. The key that was published as the next one signs from now on, and the key that
-    signed until now is deleted.
+    """Create and publish a further key, and let the next key sign.
+
+    The key that was published as the next one signs from now on. The key that signed until now is deleted.
 
     Returns:
         The keys that are published now.

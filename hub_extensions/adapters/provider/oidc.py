@@ -78,7 +78,7 @@ class ProviderAway(Exception):
 
 
 class ProviderUnreachable(ProviderAway):
-    """The connection failed or timed out, so that another request at this time would fail in the same way."""
+    """The provider could not be connected or did not answer in time. Another request now would fail in the same way."""
 
 
 class ProviderUnusable(Exception):
@@ -152,12 +152,12 @@ class Provider:
         """Store the settings; no request is made yet.
 
         Args:
+            issuer: the provider's issuer, exactly as in its discovery document.
             client_id: the id under which the provider knows the hub.
             secrets: the client's secret; two while it is being changed.
             algorithms: accepted signature algorithms of tokens.
-            ca_file: certificates of the authorities to trust; if empty, those of the system.
-            issuer_connect_url: address at which the hub reaches what browsers reach at `issuer`; if empty, the same
-                address.
+            ca_file: file with certificates of the authorities to trust; "" for those of the system.
+            issuer_connect_url: address at which the hub reaches what browsers reach at `issuer`; "" for the same one.
             seconds: time limit of an answer.
             clock: a monotonic clock in seconds.
         """
@@ -185,7 +185,8 @@ class Provider:
         """Return the discovery document. While the provider is away, the last one stays valid.
 
         Raises:
-            ProviderAway, ProviderUnusable
+            ProviderAway: it cannot be read, and none was read before.
+            ProviderUnusable: it does not fit the hub's settings.
         """
         if self._metadata is not None and self._clock() - self._metadata_at < KEYS_SECONDS:
             return self._metadata
@@ -287,10 +288,10 @@ class Provider:
         Args:
             address: URL of this account's record.
             account: the account's id there.
-            scope: scope of our client's own token (``client_credentials``) for the request.
+            scope: scope of our client's own token (``client_credentials``) for the request; "" for none.
 
         Returns:
-            The account's state, or `None` if unknown.
+            The account's state; `None` if it is unknown.
         """
         try:
             if self._clock() >= self._own_token_until:

@@ -139,7 +139,7 @@ Update = TicketStatus | Away | Back | TicketList
 
 
 class GpuServiceClient:
-    """The hub's client of the service.
+    """The hub's client of the GPU service. `gpu_service` makes one per hub process and service.
 
     Attributes:
         away_since: when the service stopped answering; `None` while it answers.
@@ -183,15 +183,16 @@ class GpuServiceClient:
         Args:
             ask: the request: user, server and offers.
             on_unanswered: called with a ServiceAway after each attempt without an answer.
-            patience: how long the service may be silent, in seconds; `None` for no limit.
+            patience: how long the service may be silent, in seconds; 0 for one attempt, `None` for no limit.
 
         Returns:
-            The answer. Fails with ServiceAway when patience ends, and with ServiceRefused if the service refuses.
+            The future answer. It fails with ServiceAway when patience ends, and with ServiceRefused if the service
+            refuses.
         """
         return self._outbox.put(ask, ask.accepted or _now(), on_unanswered, patience)
 
     def withdraw(self, answer: asyncio.Future[TicketStatus]) -> None:
-        """Stop waiting for this answer. A request that is already being sent is completed."""
+        """Stop waiting for the answer to an `ask`. A request that is already being sent is completed."""
         self._outbox.withdraw(answer)
 
     async def _send_asks(self, asks: Sequence[Ask]) -> Sequence[TicketStatus]:
@@ -449,12 +450,17 @@ class GpuServiceClient:
         return await with_timeout(seconds, request, parts=10)
 
     def _check(self, code: int, body: bytes, error: str) -> None:
-        """Check the status. Raises ServiceCannotWrite, ServiceRefused, or ServiceAway if the answer is not the
-        service's own.
+        """Check the status of an answer.
 
         Args:
             code: HTTP status of the answer.
+            body: body of the answer.
             error: the message if the answer does not contain an explanation.
+
+        Raises:
+            ServiceCannotWrite: the service cannot write its records now.
+            ServiceRefused: the service refuses the request.
+            ServiceAway: the answer is not the service's own.
         """
         problem = _problem(body) if code >= 400 else None
         if problem is not None and problem.reason == CANNOT_WRITE:

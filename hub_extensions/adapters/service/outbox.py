@@ -22,7 +22,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 
 
 class Unanswered(Exception):
-    """A request got no answer.
+    """An attempt to send a request got no answer.
 
     Attributes:
         answers: whether the service is up and asks to try again later.
@@ -66,7 +66,7 @@ class _Entry:
         self.giving_up = None
 
     def fail(self, why: Exception) -> None:
-        """End the wait with the error `why`."""
+        """End the caller's wait for the answer with the error `why`."""
         if not self.answer.done():
             self.answer.set_exception(why)
             self.answer.exception()  # marks it as retrieved, because nobody may wait for it any more
@@ -124,7 +124,7 @@ class Outbox:
         self._waiting = [each for each in self._waiting if each.answer is not answer or id(each) in under_way]
 
     def try_now(self) -> None:
-        """End the pause, because the service answers again."""
+        """End the pause between two attempts, because the service answers again."""
         self._try_now.set()
 
     async def close(self) -> None:

@@ -114,10 +114,12 @@ class Signatures:
         return VerifiedRequest(request, SignatureVerdict.GOOD)
 
     def may_be_hub(self, method: str, target: str, header: str) -> bool:
-        """Return whether the hub signed this request and it was not used yet. `verify` can still accept the request
-        later.
+        """Return whether the hub signed this request and it was not used yet.
+
+        This does not count as a use: `verify` can still accept the request later.
 
         Args:
+            method: HTTP method of the request.
             target: path and query of the request.
             header: the signature, as the hub sent it.
         """

@@ -28,12 +28,12 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True)
 class Layout:
-    """A simulated machine.
+    """A simulated machine: its GPUs and how they are partitioned.
 
     Attributes:
         name: the name of the file without its suffix.
-        title: for display.
-        source: the origin of the figures.
+        title: name of the layout for display.
+        source: where the figures come from.
         devices: as an inventory lists them, in the driver's order; their UUIDs are derived from the name and never
             change.
         fractions: offer id of a device (``gpu``, ``mig-3g.20gb``) -> the shares of it that are offered.
@@ -51,6 +51,9 @@ PACKED = ("lab-a100", "two-whole", "mixed")  # names of the layouts in the packa
 
 def load_layout(name_or_path: str | Path) -> Layout:
     """Return the layout of that name (`PACKED`), or of a YAML file.
+
+    Args:
+        name_or_path: name of a layout of this package, or path of a YAML file.
 
     Raises:
         LayoutError: it is not a layout that a machine could have.

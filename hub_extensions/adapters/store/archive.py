@@ -55,7 +55,7 @@ class MeasuredMinute:
     Attributes:
         at: the beginning of the minute.
         percent: the highest GPU utilization of the minute; `None` if not measured.
-        source: what measured it: ``nvml``, ``gpm``, ``dcgm`` or ``simulated``.
+        source: what measured it, such as ``nvml`` or ``dcgm``.
         memory: used memory in bytes; `None` if not measured.
     """
 

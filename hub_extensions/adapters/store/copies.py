@@ -128,14 +128,17 @@ def copies(file: Path, folder: Path) -> tuple[Path, ...]:
 
 
 def copy_of_today(file: Path, folder: Path, today: date) -> Path | None:
-    """Copy the store's file to ``NAME.copy-DATE.sqlite``, and delete copies that are older than the last
-    `DAILY_COPIES`. Return the path of the copy; `None` if today's copy exists already.
+    """Copy the store's file to ``NAME.copy-DATE.sqlite``. Only the last `DAILY_COPIES` copies are kept.
 
-    Samples are left out. On a volume that is nearly full, only two copies are kept.
+    Samples (measurements by the minute) are left out. On a volume that is nearly full, only two copies are kept.
 
     Args:
         file: the store's file.
         folder: where the copy is written.
+        today: the date.
+
+    Returns:
+        The path of the copy; `None` if today's copy exists already.
 
     Raises:
         StoreUnavailable: the file is damaged; older copies stay.
@@ -236,12 +239,15 @@ def _copy_tables(source: Path, half: Path, left_out: Collection[str]) -> None:
 
 
 def put_back(copy: Path, file: Path, now: datetime) -> Path | None:
-    """Replace the store's file by a copy. Return the path to which the replaced file was moved; `None` if there was
-    none.
+    """Replace the store's file by a copy. The replaced file is kept under another name.
 
     Args:
         copy: the copy to restore.
         file: the store's file, which no service uses now.
+        now: the present time, for the new name of the replaced file.
+
+    Returns:
+        The path to which the replaced file was moved; `None` if there was none.
 
     Raises:
         StoreUnavailable: the copy is damaged.

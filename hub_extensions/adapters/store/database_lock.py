@@ -45,7 +45,7 @@ class DatabaseLock:
     """The lock on one PostgreSQL database. A service that has lost it must end; it is not taken again.
 
     Attributes:
-        where: address of the database for messages, without a password.
+        where: text for messages that names the database, without a password.
     """
 
     def __init__(self, url: str) -> None:

@@ -61,7 +61,7 @@ def matured(connection: Connection) -> tuple[Given, ...]:
     """Return wait forecasts whose real wait is known. Later forecasts are judged and corrected by them.
 
     For each pool (the devices that one line serves) the result has the last `LAST` forecasts, and the last `LAST` of
-    the forecasts that users saw when they joined the line. They are in the order in which the waits ended.
+    the forecasts that users saw when they joined the line. They are sorted by the time at which the wait ended.
     """
     found: dict[str, Given] = {}
     pools = sa.select(FORECASTS.c.pool).where(FORECASTS.c.end == "started").distinct()

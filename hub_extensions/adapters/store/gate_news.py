@@ -48,7 +48,9 @@ class News:
 
 
 def letters_of(news: News) -> Iterator[str]:
-    """Return the news as one or more texts (JSON) that are short enough for a notification."""
+    """Return the news of this gate as one or more texts (JSON) that are short enough for a notification of
+    PostgreSQL.
+    """
     for start in range(0, max(1, len(news.ended)), MOST_IDS):
         ended = news.ended[start : start + MOST_IDS]
         yield json.dumps({"user": news.user, "ended": ended, "keys": news.keys})

@@ -122,7 +122,7 @@ def _known(wanted_offers: Iterable[tuple[str, int]]) -> tuple[OfferId, ...]:
     Unknown ones, of another version, are left out, because the result only determines what the form preselects.
 
     Args:
-        wanted_offers: (offer id, number) pairs, as stored with a ticket.
+        wanted_offers: (offer id, place number) pairs, as stored with a ticket.
     """
     found = []
     for offer, _ in wanted_offers:

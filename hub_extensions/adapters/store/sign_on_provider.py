@@ -71,8 +71,7 @@ class ProviderStore:
         self._db = db
 
     def pins_of(self, identity: Identity, user: str) -> dict[Identity, str]:
-        """Return the stored pins (records of which provider account a hub user belongs to) of this account and of this
-        user.
+        """Return the pins (records of which provider account a hub user belongs to) of this account and of this user.
 
         The result maps accounts to user names. It has two entries if account and user are pinned, but not to each
         other. It is empty if neither is pinned.
@@ -106,10 +105,10 @@ class ProviderStore:
         note_user(self._connection, user)
 
     def note_users(self) -> None:
-        """Store the hub's id of the user with each pin (the record of which provider account a hub user belongs to)
-        that lacks it.
+        """Complete the pins (records of which provider account a hub user belongs to) that lack the hub's id of the
+        user.
 
-        A pin gets it only if the user already existed under this name when the pin was written.
+        A pin gets the id only if the user already existed under this name when the pin was written.
         """
         note_users(self._connection)
 
@@ -237,11 +236,10 @@ def note_user(connection: Connection, user: str) -> None:
 
 
 def note_users(connection: Connection) -> None:
-    """Store the hub's id of the user with each pin (the record of which provider account a hub user belongs to) that
-    lacks it.
+    """Complete the pins (records of which provider account a hub user belongs to) that lack the hub's id of the user.
 
-    A pin gets it only if the user already existed under this name when the pin was written. A user who already belongs
-    to another pin is skipped, because that user got the name by a later renaming.
+    A pin gets the id only if the user already existed under this name when the pin was written. A user who already
+    belongs to another pin is skipped, because that user got the name by a later renaming.
     """
     follow_users(connection)
     others = sa.alias(IDENTITIES)

@@ -172,7 +172,7 @@ class Store:
         return await self._do(queue.last_offers_by_user)
 
     async def users(self) -> tuple[str, ...]:
-        """Return the users in usage records of this hub and in notices, without deleted users."""
+        """Return the names of all users in usage records of this hub and in notices, without deleted users."""
         return await self._do(lambda connection: tuple(sorted({*usage.users(connection), *history.users(connection)})))
 
     async def usage(self, user: str | None = None, before: str | None = None, limit: int = usage.PAGE) -> UsagePage:

@@ -141,7 +141,7 @@ def open_uses(connection: Connection) -> tuple[Use, ...]:
 
 
 def users(connection: Connection) -> tuple[str, ...]:
-    """Return the users in usage records of this hub, without deleted users."""
+    """Return the names of all users in usage records of this hub, without deleted users."""
     named = sa.select(USAGE.c.user).where(USAGE.c.batch.is_(None)).distinct()
     return tuple(user for user in connection.scalars(named) if user and not user.startswith(DELETED))
 

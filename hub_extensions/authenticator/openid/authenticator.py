@@ -239,7 +239,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         """Return what is wrong with the settings, as a text that follows the name of the class; "" if nothing is.
 
         Args:
-            whole: also check what the hub's environment may provide (see `problem_in`).
+            whole: False leaves out what may exist only in the hub's environment, such as the file at ca_file.
         """
         secrets = [self.client_secret] if isinstance(self.client_secret, str) else self.client_secret
         if wrong := issuer_setting_problem(self.issuer):
@@ -271,7 +271,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         """Return what is wrong in a configuration, as a sentence; "" if it is usable.
 
         Args:
-            whole: also check what the hub's environment may provide: the secret, the key and the file at ca_file.
+            c: the configuration of the hub.
+            whole: False leaves out what may exist only in the hub's environment: the secret, the key and the file at
+                ca_file.
         """
         for name in sorted(set(c.get(cls.__name__, {})) - set(cls.class_trait_names(config=True)) - LEFT_OVER.keys()):
             return f"c.{cls.__name__}.{name} is not a setting."
@@ -632,8 +634,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         self.links.store.note_groups_named(identity, self.sign_on_now())
 
     def _stored_groups(self, name: str) -> dict[str, Any]:
-        """Return the user's stored groups and admin right for the model. An admin stays an admin if one of the groups
-        gives that right; nobody becomes an admin here.
+        """Return the user's stored groups and admin right, as a part of the hub's authentication model.
+
+        An admin stays an admin if one of the groups gives that right; nobody becomes an admin here.
         """
         user = orm.User.find(self._app.db, name)
         if user is None:

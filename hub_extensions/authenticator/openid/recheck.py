@@ -310,8 +310,10 @@ class ProviderRecheck:
         return found
 
     async def _without_token(self, link: ProviderLink, kept: KeptTokens) -> RecheckOutcome:
-        """Check a session that has no refresh token. Only the administration API can show that its account is gone;
-        otherwise the session ends at its own limits.
+        """Check a session that has no refresh token, and return what became of it.
+
+        Only the provider's administration API can show that its account is gone. Otherwise the session ends at its own
+        limits.
         """
         account = await self._account(link, kept)
         if account in END_OF_ACCOUNT:

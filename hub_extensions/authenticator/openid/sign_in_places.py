@@ -39,9 +39,12 @@ class SignInPlaces:
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
-        """Hold a place while the provider is asked. Raises ProviderAway if no place becomes free in time.
+        """Hold a place (the permission to redeem a code) while the block runs, which asks the provider.
 
         If the provider cannot be reached, all waiting sign-ins fail, unless it answered another one in the meantime.
+
+        Raises:
+            ProviderAway: no place became free in time, or the provider could not be reached.
         """
         await self._take()
         before = self._answers
