@@ -62,7 +62,7 @@ class PortHolder:
         """Bind the configured port.
 
         Args:
-            may_move: if another program has the port, bind a free port for now. If False, nothing is bound in that case.
+            may_move: if another program has the port, bind a free port for now. If False, nothing is bound then.
 
         Raises:
             OSError: the address cannot be used.
