@@ -306,7 +306,7 @@ class Prometheus:
 
 
 def question(label: str, cards: Iterable[str]) -> str:
-    """Return the query for these GPUs of this machine.
+    """Return the PromQL query for DCGM's recent measurements of GPUs of this machine.
 
     Args:
         label: the label that has the UUID of a GPU, one of `CARD_LABELS`.
@@ -316,12 +316,17 @@ def question(label: str, cards: Iterable[str]) -> str:
 
 
 def pods_question(dialect: str, namespaces: Sequence[str]) -> str:
-    """Return the query for the GPUs of all pods of these namespaces, in one of the `DIALECTS`."""
+    """Return the PromQL query for DCGM's recent measurements of the GPUs of all pods of these namespaces.
+
+    Args:
+        dialect: the label that has the namespace of a pod, one of `DIALECTS`.
+        namespaces: the namespaces.
+    """
     return f'{{__name__=~"{NAMES}",{dialect}=~"{"|".join(namespaces)}"}}[{LOOKBACK}]'
 
 
 def past_question(name: str, namespace: str) -> str:
-    """Return the query for the highest value of a metric in each minute, by pod and MIG profile.
+    """Return the PromQL query for the highest value of a metric in each minute, by pod and MIG profile.
 
     Args:
         name: name of the metric.

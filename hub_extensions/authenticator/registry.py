@@ -126,11 +126,11 @@ class SessionRegistry:
         return {each.id for each in self._living.values()}
 
     def users(self) -> Sequence[int]:
-        """Return the ids of users with a session."""
+        """Return the ids of users who have a living session."""
         return list(self._by_user)
 
     def use(self, session: SignOnSession) -> None:
-        """Record that the session's browser sent a request."""
+        """Record that the session's browser sent a request, so that its idle time begins again."""
         now = self._now()
         self._living[session.token_hash] = replace(session, last_use=now)
         self._unwritten[session.id] = now

@@ -160,7 +160,7 @@ class SessionEnder:
             del self._registry.unknown[user_id]
             self.report_to_service()
         self._registry.be_quiet(user_id, QUIET)
-        # before all that may wait: open pages of its servers are what somebody still has
+        # before anything that may wait: pages of the servers stay open until the servers check them
         asked = self._later(self._ask_servers(user)) if user is not None else None
         self._follow(events, new)
         if lost_right:

@@ -277,7 +277,7 @@ class ClusterWatch:
             self._own_pods.forget()
 
     def _follow_slices(self) -> None:
-        """Find nodes with devices in resource slices but without a GPU label. Read and watch these nodes by name."""
+        """Find nodes that have devices in resource slices but no GPU label, and read and watch these nodes by name."""
         if self._slices.values is None or self._nodes.values is None or self._slices.edition == self._slices_seen:
             return
         self._slices_seen = self._slices.edition

@@ -116,7 +116,7 @@ class Driver:
         return None
 
     def note(self, failure: NvmlFailure) -> None:
-        """Store a failure as `refused`, for callers of `call`."""
+        """Store the failure of a `call` as `refused`, which only `ask` does by itself."""
         if self.refused is None and failure.code not in _NOT_KNOWN_TO_DRIVER:
             self.refused = failure
 

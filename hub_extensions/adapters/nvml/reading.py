@@ -105,7 +105,7 @@ class ReadingBuilder:
 
 
 class Devices(Protocol):
-    """The set of devices that a reader reads: all of the machine, or those of one server.
+    """The devices that a reader reads: all of the machine (`MachineDevices`), or those of one server (`OwnDevices`).
 
     Attributes:
         reopen_after: seconds after opening at which the driver has to be reopened; `None` if it need not be.

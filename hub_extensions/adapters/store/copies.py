@@ -223,11 +223,11 @@ def _copy_tables(source: Path, half: Path, left_out: Collection[str]) -> None:
         left_out: names of tables that stay empty in the copy.
     """
     with closing(sqlite3.connect(half, isolation_level=None)) as copy:
-        copy.execute("PRAGMA synchronous=OFF").close()  # a file that is not whole at its end is thrown away
+        copy.execute("PRAGMA synchronous=OFF").close()  # an incomplete file is discarded
         copy.execute("ATTACH ? AS old", (str(source),))
         copy.execute("BEGIN")
         made = copy.execute("SELECT type, name, sql FROM old.sqlite_master WHERE sql NOT NULL").fetchall()
-        made = [each for each in made if not each[1].startswith("sqlite_")]  # its own, of an ANALYZE
+        made = [each for each in made if not each[1].startswith("sqlite_")]  # SQLite's own tables, from ANALYZE
         for _, name, definition in (each for each in made if each[0] == "table"):
             copy.execute(definition)
             if name not in left_out:

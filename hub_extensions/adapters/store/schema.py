@@ -110,7 +110,7 @@ def upsert(connection: Connection, table: sa.Table, rows: Iterable[Mapping[str, 
     connection.execute(_upsert_of(connection.dialect.name, table, tuple(values[0])), values)
 
 
-@lru_cache(maxsize=64)  # there are so many tables; making one takes longer than running it
+@lru_cache(maxsize=64)  # kept per table, because building a statement takes longer than running it
 def _upsert_of(dialect: str, table: sa.Table, names: tuple[str, ...]) -> sa.Insert:
     insert = import_module(f"sqlalchemy.dialects.{dialect}").insert(table)  # the other dialect needs 2 MiB
     keys = [column.name for column in table.primary_key.columns]

@@ -263,7 +263,7 @@ def follow_users(connection: Connection) -> None:
     renamed = {Identity(iss, sub): name for iss, sub, name in connection.execute(query.where(_HAS_NEW_NAME))}
     if not renamed:
         return
-    for identity in renamed:  # first all away: two may have changed their names with each other
+    for identity in renamed:  # temporary names first, because two users may have exchanged their names
         _rename(connection, identity, f"/{identity.iss}/{identity.sub}")
     connection.execute(sa.delete(IDENTITIES).where(IDENTITIES.c.user.in_(list(renamed.values()))))
     for identity, name in renamed.items():

@@ -340,7 +340,7 @@ class Store:
             return False
 
     def _check_file(self) -> None:
-        # an open file that was removed takes every write and keeps none
+        # writes to an open file that was removed succeed, but are lost
         if self._file is not None and _identity(self._file) != self._opened:
             raise StoreUnavailable(
                 f"The file {self._file} (database_url) was removed or replaced while the service runs. "

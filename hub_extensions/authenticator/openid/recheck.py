@@ -248,7 +248,7 @@ class ProviderRecheck:
         return RecheckOutcome.STAYS if account not in END_OF_ACCOUNT else self._ends(link, END_OF_ACCOUNT[account])
 
     async def _refused(self, link: ProviderLink, kept: KeptTokens, refusal: ProviderRefused) -> RecheckOutcome:
-        """Handle a session whose tokens the provider refuses to renew, and return what became of it.
+        """Handle a session whose tokens the provider refuses to renew: end it, and all sessions if the account is gone.
 
         The userinfo endpoint and the administration API may show whether the account still exists.
 
