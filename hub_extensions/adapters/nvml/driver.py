@@ -116,7 +116,7 @@ class Driver:
         return None
 
     def note(self, failure: NvmlFailure) -> None:
-        """Store the failure of a `call` as `refused`, which only `ask` does by itself."""
+        """Store a failure as `refused`. `ask` and `ask_either` do this themselves; a caller of `call` has to do it."""
         if self.refused is None and failure.code not in _NOT_KNOWN_TO_DRIVER:
             self.refused = failure
 

@@ -1,5 +1,6 @@
-"""Verifies requests that the hub signed. Each signature is accepted once, by one run of the service, and only near its
-time.
+"""Verifies requests that the hub signed, for the GPU service and the gate.
+
+Each signature is accepted once, by one run of the service or gate, and only near its time.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ class VerifiedRequest(NamedTuple):
 
 
 class Signatures:
-    """Verifies requests of the hub, and signs the service's answers. The service makes one.
+    """Verifies requests that the hub signed, and signs the answers. The GPU service and the gate use it.
 
     Attributes:
-        life: random id of this run of the service. A signature names the run for which it was made.
+        life: random id of this run of the service or gate, for which a signature is made. A new one is taken when more
+            signatures than can be remembered were used.
         hub_clock_ahead: by how much the hub's clock was ahead of ours at its last request; `None` before the first one.
     """
 
@@ -65,7 +67,7 @@ class Signatures:
         """Create a verifier.
 
         Args:
-            secret: the secret that the hub shares with the service.
+            secret: the secret that the hub shares with the service or gate.
             clock: the clock by which the age of a request is judged; `None` for one that is not affected when the
                 system clock is set.
             wall: this machine's wall clock, which an administrator may set; `None` for the system's.
