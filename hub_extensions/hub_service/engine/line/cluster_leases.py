@@ -1,4 +1,4 @@
-"""Leases on a cluster: a lease ends only when its pod is gone from the API server.
+"""Leases (servers' rights to their GPUs) on a cluster: a lease ends only when its pod is gone from the API server.
 
 Everything is read from watches of the API server: free devices, the pod of each lease, pods without a node, nodes that
 do not answer, and pods that the hub has forgotten. No lease ends because of a message of the hub alone.
@@ -55,21 +55,26 @@ ServerKey = tuple[str, str]
 
 
 class Cluster(Deleter, Cordoner, Protocol):
-    """The watched cluster: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
+    """A cluster whose objects are watched: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
 
     def view(self, now: datetime) -> ClusterView:
-        """Return the content of the watches: nodes, pods and others, as far as they could be read."""
+        """Return what the watches have read so far: nodes, pods and other objects.
+
+        Args:
+            now: the wall-clock time.
+        """
 
     async def wait_changed(self, timeout: float) -> bool:
         """Return True when something has changed since the last call, or False after `timeout` seconds."""
 
 
 class ClusterLeases:
-    """Follows the cluster and ends leases whose pod is gone.
+    """Reads the cluster and ends leases (servers' rights to a GPU) whose pod is gone.
 
     Attributes:
-        trespassers, unproved: see `LeaseWatcher`; always empty on a cluster.
-        forgotten: finds pods of this hub that the hub no longer knows.
+        trespassers, unproved: as in `LeaseWatcher`; always empty on a cluster.
+        forgotten: finds pods of this hub's servers that the hub no longer knows.
+        drains: cordons and drains nodes on an administrator's order.
     """
 
     def __init__(self, state: State, transaction: Transactions, cluster: Cluster, config: ClusterConfig) -> None:
@@ -92,7 +97,7 @@ class ClusterLeases:
         self._soon = asyncio.Event()
 
     async def run(self) -> None:
-        """Refresh at each change until cancelled."""
+        """Refresh at each change of the cluster, and at least every 5 s, until cancelled."""
         while True:
             await self.refresh()
             await self._next()
@@ -109,11 +114,11 @@ class ClusterLeases:
             self._soon.clear()
 
     def refresh_soon(self) -> None:
-        """Refresh at the next turn, because a change is expected."""
+        """Refresh without waiting for a change of the cluster, because a change of a lease is expected."""
         self._soon.set()
 
     async def refresh(self) -> None:
-        """Read the cluster once, end leases that are over, and admit tickets that can start."""
+        """Read the cluster once, end leases that are over, and admit tickets (places in line) that can start."""
         try:
             async with self.transaction(admit=True) as transaction:
                 # read here, because opening the transaction may have taken a while
@@ -158,7 +163,11 @@ class ClusterLeases:
         )
 
     def _server_pods(self, view: ClusterView) -> ServerPods:
-        """Find the pod of each lease and of each server. If there are two, the pod that has not finished is taken."""
+        """Find the pod of each lease and of each server.
+
+        If several pods match, a pod in the hub's own namespace is taken before others, and a pod that has not finished
+        before one that has.
+        """
         by_lease: dict[str, PodFacts] = {}
         by_server: dict[ServerKey, PodFacts] = {}
         for pod in (view.pods or {}).values():
@@ -220,11 +229,11 @@ class ClusterLeases:
         """Find admitted servers whose pods have no node yet.
 
         Args:
-            queue: the scheduler that queues pods itself (Kueue or KAI); "" if there is none.
+            queue: name of the external queue (``Kueue``, ``KAI``) that decides which pods start; "" if there is none.
 
         Returns:
             Offers whose admitted pod finds no device, with the nodes that the pod may use (`None` for all nodes); and
-            the tickets (places in line) that do not count against the limit of simultaneous starts.
+            the ids of tickets (places in line) that do not count towards the limit of simultaneous starts.
         """
         now = self.state.clock.elapsed()
         up, back, still = dict[OfferId, frozenset[str] | None](), set[str](), {}
@@ -263,7 +272,12 @@ class ClusterLeases:
     # -------------------------------------------------------------- leases
 
     def _after(self, lease: Lease, view: ClusterView) -> Lease:
-        """Return the lease as it is after the cluster was read; the same object if nothing changed."""
+        """Return the lease as it is after the cluster was read; the same object if nothing changed.
+
+        Args:
+            lease: the lease before.
+            view: what was read from the cluster.
+        """
         pod = self.state.pods.of(lease)
         if pod is not None:
             self._seen.add(lease.id)
@@ -305,10 +319,18 @@ class ClusterLeases:
         return None if node is None else node.ready is not True
 
     async def give_up(self, lease_id: str, admin: str, why: str = "") -> None:
-        """Delete a pod on a lost node by force and end its lease, on an administrator's order.
+        """Delete the pod of a lease by force, on an administrator's order, because its node does not answer.
+
+        The lease ends when the pod is gone.
+
+        Args:
+            lease_id: the lease.
+            admin: name of the administrator, for the journal.
+            why: the administrator's reason, for the journal; "" if none is given.
 
         Raises:
-            Refused: 404 if there is no such lease; 409 if the node answers, so that the server can be stopped.
+            Refused: 404 if there is no such lease; 409 if the node answers, so that the server can be stopped; 502 if
+                the API server refuses to delete the pod.
         """
         lease = self.state.leases.get(lease_id)
         if lease is None:
@@ -341,7 +363,15 @@ class ClusterLeases:
         """Create the lease of a running server that the state does not know, from its pod's offer label or requests.
 
         A pod whose lease label is unknown was started when the service had another store; its lease gets the id of the
-        label. `None` if the pod requests no device, is being deleted, or has a lease that the state knows.
+        label.
+
+        Args:
+            server: the server, as the hub lists it.
+            now: on the running clock.
+
+        Returns:
+            `None` if there is no pod of this server, if the pod requests no device or is being deleted, or if the state
+            knows its lease.
         """
         key = (server.user, server.server)
         pod = self.state.pods.by_server.get(key)
@@ -371,7 +401,7 @@ class ClusterLeases:
         """Do nothing, because the API server shows which pods are gone."""
 
     def is_stopping(self, server: HubServer) -> bool:
-        """Whether the server's pod is being deleted, whatever the hub reports."""
+        """Whether the server's pod is being deleted, although the hub may list the server as ready."""
         pod = self.state.pods.by_server.get((server.user, server.server))
         return pod is not None and not pod.over and pod.deleting
 
@@ -385,20 +415,21 @@ class ClusterLeases:
         return True
 
     def what_is_left(self, lease: Lease) -> str:
-        """Return the name and the place of the lease's pod."""
+        """Return the name and the node of the lease's pod, and whether it is being deleted; "" if there is no pod."""
         pod = self.state.pods.of(lease)
         if pod is None:
             return ""
         return f"its pod {pod.name}{f' on {pod.node}' if pod.node else ''}{' (being deleted)' if pod.deleting else ''}"
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
-        """Return an empty tuple, because the processes belong to the pod."""
+        """Return an empty tuple, because on a cluster a lease is held by its pod."""
         return ()
 
     async def end_again(self, lease: Lease) -> None:
-        """Delete the lease's pod, unless it is being deleted already.
+        """Delete the pod that is left of a server that the hub reports as stopped, unless it is being deleted already.
 
-        It is not deleted either if the hub lists a pod of this name, unless it is for this server's pending start.
+        If the hub lists a pod with the same name, this pod belongs to a listed server and is kept. It is deleted all
+        the same if that server is this one and its spawn is pending.
         """
         pod = self.state.pods.of(lease)
         if pod is None or pod.deleting:
@@ -439,7 +470,13 @@ class ClusterLeases:
 
 
 def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tuple[str, str]:
-    """Return why a lease has changed its state, and the evidence, for the journal."""
+    """Return why a lease has changed its state, and the evidence, for the journal.
+
+    Args:
+        before: the lease before the cluster was read.
+        after: the lease after it.
+        snapshot: what was read from the cluster. `None` if nothing was read, so that the node is not known.
+    """
     node = (snapshot.node_of.get(before.id) if snapshot is not None else None) or "not known"
     return {
         LeaseState.ENDING: ("its server is gone", "the API server lists no pod of it"),

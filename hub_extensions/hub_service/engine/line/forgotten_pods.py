@@ -1,4 +1,7 @@
-"""Pods of this hub that the hub no longer knows. Administrators see them, and can allow the service to delete them."""
+"""Pods of this hub's servers that the hub no longer knows.
+
+Administrators see these pods, and can allow the service to delete them.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,11 @@ class Deleter(Protocol):
 
 @dataclass(frozen=True)
 class Forgotten:
-    """A pod of this hub that the hub no longer knows.
+    """A pod of this hub's servers that the hub no longer knows.
 
     Attributes:
         pod: the pod, as last read.
-        since: when it was found, in seconds of the machine's monotonic clock.
+        since: when it was found to be forgotten, in seconds of the machine's monotonic clock.
         removing: whether it is being deleted, because the administrator allows that.
         refused: when the API server last refused to delete it, by the same clock. `None` if it never did.
     """
@@ -51,10 +54,10 @@ class Forgotten:
 
 
 class ForgottenPods:
-    """Finds and deletes forgotten pods.
+    """Finds pods of this hub's servers that the hub no longer knows, and deletes them if the administrator allows it.
 
     Attributes:
-        pods: uid of a pod -> the forgotten pod, as last read.
+        pods: uid of a pod -> the forgotten pod.
     """
 
     def __init__(self, state: State, transaction: Transactions, cluster: Deleter, config: ClusterConfig) -> None:
@@ -65,7 +68,7 @@ class ForgottenPods:
         self.pods: dict[str, Forgotten] = {}
 
     def clear(self) -> None:
-        """Forget all forgotten pods, because the hub's list is not known."""
+        """Count no pod as forgotten, because the hub's list of servers is not known."""
         self.pods = {}
 
     def info(self) -> tuple[messages.ForgottenPod, ...]:
@@ -86,9 +89,14 @@ class ForgottenPods:
         )
 
     def find(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
-        """Find living pods of this hub whose server is neither in the hub's list, nor in line, nor in the state.
+        """Find the living pods of this hub whose server is neither in the hub's list, nor in line, nor in the state.
 
-        If a user is renamed while a server runs, the hub lists the new name, but the pod has the old one.
+        That happens, for example, if a user is renamed while a server runs: the hub lists the new name, the pod has the
+        old one.
+
+        Args:
+            view: what was read from the cluster, with the namespace of the hub's pods.
+            pods: the pods that were read.
         """
         hub = self.state.hub_view
         if hub.listed is None or not view.namespace:
@@ -110,9 +118,9 @@ class ForgottenPods:
         self.pods = found
 
     async def remove(self) -> None:
-        """Delete pods that were forgotten for long enough, if the administrator allows it.
+        """Delete the pods that have been forgotten for `ClusterConfig.forgotten_after`, if the administrator allows it.
 
-        Each deletion is written to the journal.
+        Each deletion is written to the journal. While the hub does not answer, nothing is deleted.
         """
         if not self.config.delete_orphaned_pods or not self.state.hub_view.is_up:
             return

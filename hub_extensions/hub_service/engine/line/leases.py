@@ -23,13 +23,15 @@ from hub_extensions.core.text.reasons import Reason
 
 
 class LeaseWatcher(Protocol):
-    """Refreshes leases from the processes or pods that hold them.
+    """Refreshes leases (servers' rights to their GPUs) from the processes or pods that hold them, and ends them.
+
+    `LocalLeases` implements it for one machine, `ClusterLeases` for a cluster.
 
     Attributes:
         trespassers: `Device.identity` -> whether a server uses this device although its lease is of another one.
         unproved: lease id -> why its end cannot be proved, though it seems to be over; on one machine only.
         problem: why machine or cluster cannot be read now; "" if they can be.
-        sampled: event that is set after every reading of the devices.
+        sampled: event that is set each time the devices have been read.
     """
 
     trespassers: dict[str, bool]
@@ -44,13 +46,21 @@ class LeaseWatcher(Protocol):
         """Read the machine or cluster once, and end leases that are over."""
 
     def refresh_soon(self) -> None:
-        """Refresh at the next turn, because a change is expected."""
+        """Have `run` refresh without waiting for the end of its interval, because a change is expected."""
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """Create the lease of a running server that the state does not know. `None` if the server uses no device."""
+        """Create the lease of a running server that the state does not know. The lease is not stored yet.
+
+        Args:
+            server: the server, as the hub lists it.
+            now: on the running clock.
+
+        Returns:
+            `None` if the server uses no device.
+        """
 
     def may_be(self, server: HubServer) -> bool:
-        """Whether the hub's report of a server can be true, given the processes or pods."""
+        """Whether this server may really run as the hub lists it, judged by the processes or pods that were read."""
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
         """Record that the hub reports a server as stopped.
@@ -61,40 +71,40 @@ class LeaseWatcher(Protocol):
         """
 
     def is_stopping(self, server: HubServer) -> bool:
-        """Whether the server is being stopped, whatever the hub reports."""
+        """Whether the server is being stopped, although the hub may list it as ready."""
 
     def lives(self, lease: Lease) -> bool:
-        """Whether the server of the lease runs."""
+        """Whether the process or pod of the lease's server is alive."""
 
     def has_started(self, lease: Lease) -> bool:
         """Whether a process or pod confirms the hub's report that the server is ready."""
 
     def forget_hub_state(self) -> None:
-        """Forget what the hub reported, because the hub does not answer any more."""
+        """Forget what the hub reported about servers, because the hub does not answer any more."""
 
     async def give_up(self, lease_id: str, admin: str, why: str) -> None:
-        """End a lease without proof, on an administrator's order.
+        """End a lease without proof that nothing of its server is left, on an administrator's order.
 
         Args:
             lease_id: the lease.
             admin: name of the administrator, for the journal.
-            why: the administrator's reason.
+            why: the administrator's reason; "" if none is given.
 
         Raises:
-            Refused: the lease cannot be ended so.
+            Refused: the lease cannot be ended in this way.
         """
 
     async def clear_dead_start(self, lease: Lease) -> None:
-        """End the processes of a start that the hub no longer knows."""
+        """End the processes of a start that the hub no longer knows, before the hub starts the server again."""
 
     def what_is_left(self, lease: Lease) -> str:
-        """Describe what is left of a lease's server, for administrators; "" if nothing is known."""
+        """Describe the processes or the pod left of a lease's server, for administrators; "" if none is known."""
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
         """Return the processes that still hold an ending lease; always empty on a cluster."""
 
     async def end_again(self, lease: Lease) -> None:
-        """End what is left of a server that the hub reports as stopped."""
+        """End the processes or the pod that are left of a server that the hub reports as stopped."""
 
 
 def adopted_lease(

@@ -65,7 +65,9 @@ class Gpus(Protocol):
 
 @dataclass(frozen=True)
 class MachineView:
-    """A reading of the machine: first the processes, then the GPUs, so that no end is missed in between.
+    """What one round has read from the machine: first the processes, then the GPUs.
+
+    In this order no end of a process is missed in between.
 
     Attributes:
         marked: processes that carry the mark of a lease (its id in their environment).
@@ -81,10 +83,11 @@ class MachineView:
 
 
 class LocalLeases:
-    """Reads the machine and ends leases whose device is free.
+    """Reads the processes and GPUs of one machine, and ends leases (servers' rights to a GPU) whose device is free.
 
     Attributes:
         leftovers: lease id -> the live processes that carry its mark (the lease's id in their environment).
+        trespassers: `Device.identity` -> whether a server uses this device although its lease is of another one.
         unproved: lease id -> why its end cannot be proved, for leases that seem to be over.
     """
 
@@ -124,7 +127,7 @@ class LocalLeases:
         self._soon.set()
 
     async def refresh(self) -> None:
-        """Read the machine once, end leases that are over, and admit tickets that can start."""
+        """Read the machine once, end leases that are over, and admit tickets (places in line) that can start."""
         view = await asyncio.get_running_loop().run_in_executor(None, self._read)
         try:
             async with self.transaction(admit=True) as transaction:
@@ -167,7 +170,7 @@ class LocalLeases:
         )
 
     def _remember(self) -> None:
-        """Note under which accounts servers run, and forget what was noted about ended leases."""
+        """Record under which accounts the servers of leases run, and forget what was recorded about ended leases."""
         leases = self.state.leases
         for each in (self._unseen_since, self._over_since, self._stopped, self._accounts, self.unproved):
             for gone in each.keys() - leases.keys():
@@ -180,22 +183,23 @@ class LocalLeases:
                 self._accounts[lease.id] = self._accounts.get(lease.id, frozenset()) | found
 
     def _as_leased(self, reading: InventoryReading) -> InventoryReading:
-        """Return the reading with the same `Device.identity` for each leased device as in its lease, by its UUID.
+        """Give each leased device in the reading the `Device.identity` that its lease names. It is matched by its UUID.
 
-        The identity depends on further values of the device, which the first reading may lack.
+        The identity is made from several values of the device. If a value was missing when the lease was made, the
+        driver may now give the same device another identity.
         """
         names = {lease.uuid: lease.device for lease in self.state.leases.values() if lease.uuid}
         devices = tuple(device.under(names.get(device.uuid, device.identity)) for device in reading.devices)
         return replace(reading, devices=devices)
 
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
-        """Return every device, and whether processes use it that this hub did not start.
+        """Return every device by its `Device.identity`, and whether processes use it that this hub did not start.
 
         A device that has disappeared is kept, as not present, while a lease names it.
 
         Args:
-            reading: the GPUs.
-            by_lease: lease id -> the processes that carry its mark.
+            reading: the devices and measurements that the driver has just reported.
+            by_lease: lease id -> the processes that carry its mark (the lease's id in their environment).
         """
         ours: dict[str, set[int]] = {}
         for lease in self.state.leases.values():
@@ -228,7 +232,7 @@ class LocalLeases:
 
         Args:
             lease: the lease before.
-            marked: the processes that carry its mark.
+            marked: the processes that carry its mark (its id in their environment).
             reading: the GPUs. `None` if they could not be read.
         """
         signs = self._signs(lease, marked, reading)
@@ -247,7 +251,13 @@ class LocalLeases:
         return after
 
     def _signs(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> LeaseSigns:
-        """Return the evidence about whether the server of a lease has ended and its device is free."""
+        """Return the evidence about whether the server of a lease has ended and its device is free.
+
+        Args:
+            lease: the lease.
+            marked: the processes that carry its mark (its id in their environment).
+            reading: the GPUs. `None` if they could not be read.
+        """
         tell = self._marks_are_evidence(lease)
         ending = lease.state is LeaseState.ENDING
         stopped, polled = self._reported_stopped(lease) if ending else (False, False)
@@ -301,7 +311,8 @@ class LocalLeases:
     def _reported_stopped(self, lease: Lease) -> tuple[bool, bool]:
         """Return whether the hub reports this run as stopped, and whether the spawner's own poll confirms it.
 
-        A later server list counts too: the hub lists no server whose spawner's poll reports it as ended.
+        A list of servers that the hub sent later counts for both: the hub lists no server that its spawner's poll
+        reports as ended.
         """
         since = self._over_since.setdefault(lease.id, self.state.clock.elapsed())
         hub, polled = self.state.hub_view, self._stopped.get(lease.id)
@@ -311,7 +322,14 @@ class LocalLeases:
         return listed or lease.id in self._stopped, listed or polled is True
 
     def _note_unproved(self, lease: Lease, signs: LeaseSigns) -> None:
-        """Note for administrators if a lease has seemed to be over for a minute, but nothing proves it."""
+        """Record for administrators that a lease has seemed to be over for a minute, although nothing proves it.
+
+        Otherwise an earlier record about the lease is removed.
+
+        Args:
+            lease: the lease.
+            signs: the evidence about its server and its device.
+        """
         if lease.state not in (LeaseState.ENDING, LeaseState.RUNNING, LeaseState.LOST):
             self._over_since.pop(lease.id, None)
         elif release.is_unproved(signs, listed=self.state.lists(lease)):
@@ -330,6 +348,11 @@ class LocalLeases:
 
     async def give_up(self, lease_id: str, admin: str, why: str) -> None:
         """End a lease without proof, because an administrator confirms that nothing of the server is left.
+
+        Args:
+            lease_id: the lease.
+            admin: name of the administrator, for the journal.
+            why: the administrator's reason, for the journal.
 
         Raises:
             Refused: 404 if there is no such lease, or it ends by itself; 400 if no reason is given.
@@ -364,7 +387,7 @@ class LocalLeases:
         self.refresh_soon()
 
     def _unseen(self, lease: Lease, there: bool) -> bool:
-        """Return whether a running lease has had no process for a minute.
+        """Return whether a running lease has had no process for `UNSEEN_SECONDS` (a minute).
 
         Args:
             lease: the lease.
@@ -380,7 +403,10 @@ class LocalLeases:
         return all(device.identity != lease.device for device in reading.devices)
 
     def _in_use(self, lease: Lease, reading: InventoryReading) -> bool:
-        """Return whether the driver lists a compute process on the lease's device, apart from those of other leases."""
+        """Return whether the driver lists a compute process on the lease's device, apart from those of other leases.
+
+        True if the device was not measured, because it is not known to be free.
+        """
         if self._is_gone(lease, reading):
             return False
         sample = reading.samples.get(lease.uuid)
@@ -389,10 +415,14 @@ class LocalLeases:
         return bool(self._not_others(lease, sample.pids or ()))  # the driver may list no processes for this account
 
     def _not_others(self, lease: Lease, pids: Iterable[int]) -> set[int]:
-        """Return the processes on the lease's device without those that carry the mark of another lease.
+        """Return those processes that do not carry the mark of another lease (its id in their environment).
 
-        A process of another lease, which may be of another device, does not keep this lease from ending. The device
-        then counts as used by others.
+        A process of another lease on this lease's device does not keep this lease from ending. The device then counts
+        as used by others.
+
+        Args:
+            lease: the lease.
+            pids: the processes that the driver lists on its device.
         """
         others = {
             process.pid
@@ -407,8 +437,14 @@ class LocalLeases:
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
         """Create the lease of a running server that the state does not know.
 
-        Its device is found in its environment, or by the driver's list of processes. `None` if it uses no device, or a
-        device that has a lease already.
+        Its device is found in its environment, or by the driver's list of processes.
+
+        Args:
+            server: the server, as the hub lists it.
+            now: on the running clock.
+
+        Returns:
+            `None` if the server uses no device, or a device that has a lease already.
         """
         if server.pid is None:
             return None
@@ -427,7 +463,7 @@ class LocalLeases:
         return next((s.device for s in self.state.devices.values() if s.device.uuid == first and s.present), None)
 
     def _used_below(self, pid: int) -> Device | None:
-        """Return the device on which the driver lists this process or a descendant. `None` if there is none."""
+        """Return the device on which the driver lists a process or one of its descendants. `None` if there is none."""
         for state in self.state.devices.values():
             sample = self.state.samples.get(state.device.uuid)
             for user in sample.pids or () if sample else ():
@@ -436,9 +472,9 @@ class LocalLeases:
         return None
 
     def may_be(self, server: HubServer) -> bool:
-        """Return whether the process that the hub reports exists and does not belong to another user's server.
+        """Return whether the process that the hub lists for a server exists and belongs to its user's server.
 
-        Also True if the hub reports no process, or if the service runs in a container that hides the process.
+        Also True if the hub lists no process, or if the service runs in a container that hides the process.
         """
         if server.pid is None or not (self._sight.whole or procfs.start_time(server.pid) is not None):
             return True
@@ -456,7 +492,7 @@ class LocalLeases:
         return lease.pid is not None and procfs.alive(lease.pid, lease.pid_started or 0)
 
     def has_started(self, lease: Lease) -> bool:
-        """Whether the server's process, or one with the lease's mark, lives."""
+        """Whether the server's process, or one that carries the lease's mark (its id in the environment), lives."""
         return self.lives(lease) or lease.id in self.leftovers
 
     def forget_hub_state(self) -> None:
@@ -484,9 +520,9 @@ class LocalLeases:
     def processes(self, lease: Lease) -> tuple[Process, ...]:
         """Return the processes that hold an ending lease.
 
-        They carry its mark (the lease's id in their environment). If no process does, the processes are returned that
-        the driver lists on its device. A process that has lost its mark (``env -u``) is returned here but not ended,
-        because it is not known whose it is.
+        They carry its mark (the lease's id in their environment). If no process carries it, the processes are returned
+        that the driver lists on its device. A process that has lost its mark (``env -u``) is returned here but not
+        ended, because it is not known whose it is.
         """
         left, sample = self._left(lease), self.state.samples.get(lease.uuid)
         if left or lease.state is not LeaseState.ENDING or sample is None:
@@ -495,7 +531,7 @@ class LocalLeases:
         return tuple(found for pid in pids if (found := procfs.describe(pid)) is not None)
 
     async def end_again(self, lease: Lease) -> None:
-        """End the remaining processes of the lease's server by SIGTERM, then SIGKILL.
+        """End the remaining processes of the lease's server by SIGTERM, and by SIGKILL if they are left after 10 s.
 
         An adopted server's processes carry no mark, so its process is identified by its pid.
         """
@@ -525,7 +561,13 @@ class LocalLeases:
 
 
 def _cause(before: Lease, after: Lease, *, marks_are_evidence: bool = True) -> tuple[str, str]:
-    """Return why a lease has changed its state, and the evidence, for the journal."""
+    """Return why a lease has changed its state, and the evidence, for the journal.
+
+    Args:
+        before: the lease before the machine was read.
+        after: the lease after it.
+        marks_are_evidence: whether the marks (lease ids in the environment) of its server's processes can be read.
+    """
     if after.state is LeaseState.ENDING:
         return "its server is gone", f"no process {before.pid}" if before.pid else "no process with its mark"
     if after.state is LeaseState.ENDED:

@@ -43,7 +43,7 @@ class Orphans:
         self._ending: dict[ServerProcess, float] = {}
 
     async def run(self) -> None:
-        """Check until cancelled."""
+        """Check every 15 s until cancelled. On a cluster, return at once."""
         while self.mark:
             await asyncio.sleep(EVERY)
             await self.refresh()

@@ -51,17 +51,22 @@ Activity = Mapping[tuple[str, str], datetime]
 
 
 class ServiceApart(Protocol):
-    """Ends a service that the hub does not start, when the hub has other settings or refuses the service's token."""
+    """Ends this service if it does not fit the hub any more; only for a service that the hub does not start itself.
+
+    It ends when the hub has other settings, or refuses the service's token. Its supervisor then starts it again.
+    """
 
     async def has_changed(self, may_be_new: bool) -> bool:
-        """Return whether the hub has other settings now, so that the service ends. It is called after every list.
+        """Return whether the hub has other settings now, so that this service ends.
+
+        It is called after every list of servers.
 
         Args:
-            may_be_new: whether the hub may have been restarted, so it is asked at once.
+            may_be_new: whether the hub may have been restarted, so that it is asked for its settings at once.
         """
 
     def refused(self, problem: HubRefused) -> None:
-        """Note that the hub has refused a request. If it refuses the token for a while, the service ends."""
+        """Record that the hub has refused a request. If it refuses the token for a while, this service ends."""
 
 
 class Reconciler:
@@ -71,7 +76,7 @@ class Reconciler:
         state: the state.
         transaction: changes the state.
         hub: the hub's API.
-        leases: knows which processes or pods are alive.
+        leases: finds out which processes or pods of servers are alive.
         apart: ends the service when the hub's settings change. `None` if the hub starts the service.
     """
 
@@ -99,17 +104,20 @@ class Reconciler:
         self._listing_took = 0.0
 
     def resume_soon(self) -> None:
-        """Look soon for tickets (places in line) whose start the hub has forgotten, as after the hub's restart."""
+        """Compare soon, and have the hub start the servers whose pending spawns it has forgotten after a restart."""
         self._resume = True
         self._soon.set()
 
     def note_hub_contact(self) -> None:
-        """Note that a request of the hub came in, so that the hub is up."""
+        """Record that the hub has sent a request, so that it is up.
+
+        If it was away, it is asked for its servers at once.
+        """
         if not self.state.hub_view.is_up:
             self._soon.set()
 
     async def run(self) -> None:
-        """Reconcile every 30 s until cancelled, and every second while the hub does not answer.
+        """Compare every 30 s until cancelled, and every second while the hub does not answer.
 
         A hub with thousands of servers takes seconds for a list. It is then asked less often, so that lists take at
         most a fiftieth of its time.
@@ -127,7 +135,10 @@ class Reconciler:
                     break
 
     async def _nothing_happens(self, seconds: float) -> bool:
-        """Wait for some seconds. Return False as soon as an event requires the hub's list at once."""
+        """Wait for some seconds, and return True.
+
+        Return False at once when an event requires a new list of the hub's servers.
+        """
         try:
             await with_timeout(seconds, self._soon.wait())
         except asyncio.TimeoutError:
@@ -183,7 +194,13 @@ class Reconciler:
     # -------------------------------------------------------------- what the hub reports
 
     async def _take_hub_view(self, servers: Servers, read_at: float, transaction: Transaction) -> None:
-        """Replace the view of the hub by a new list of its servers, and record forged activity in the list."""
+        """Replace what the hub listed last, and record activity in the new list that a user has forged.
+
+        Args:
+            servers: the new list.
+            read_at: when it was requested, in seconds of the machine's monotonic clock.
+            transaction: writes the changes.
+        """
         before, clock, in_line = self.state.hub_view, self.state.clock, {t.user for t in self.state.tickets.values()}
         back = before.back
         if before.away_since is not None:
@@ -212,9 +229,13 @@ class Reconciler:
         await self._note_forged(active, transaction)
 
     async def _last_uses(self, active: Activity, transaction: Transaction) -> Activity:
-        """Return when each server was last used, on the running clock, from the hub's `last_activity`.
+        """Return when each server was last used, on the running clock.
 
-        Activity does not count if a restart of the proxy caused it, or the saving of notebooks before a stop.
+        Activity that a restart of the proxy or the saving of notebooks before a stop caused does not count.
+
+        Args:
+            active: the hub's `last_activity` of each server.
+            transaction: stores a restart of the proxy that is recognised here.
         """
         facts, now = self.state.facts, self.state.clock.now()
         # a user can forge a time: it is never later than now
@@ -230,10 +251,11 @@ class Reconciler:
         return {**used, **saving}
 
     def _compare_clocks(self, ahead: timedelta | None) -> bool:
-        """Whether the hub's clock agrees with ours. If it does not, no server is stopped because of `last_activity`.
+        """Return whether the hub's clock agrees with ours. If not, no server is stopped because of `last_activity`.
 
         Args:
-            ahead: how far the hub's clock is ahead of ours. `None` if unknown, so it does not count as agreeing.
+            ahead: how far the hub's clock is ahead of ours. `None` if unknown, so that the clocks do not count as
+                agreeing.
         """
         counts = activity_counts(ahead)
         if counts is self._clocks_agree:
@@ -247,7 +269,14 @@ class Reconciler:
         return counts
 
     async def _note_forged(self, active: Activity, transaction: Transaction) -> None:
-        """Write a journal row, once, for each server whose `last_activity` lies in the future, so it is forged."""
+        """Write a journal row, once, for each server whose `last_activity` lies in the future.
+
+        Only a user can cause that, by reporting a false activity to the hub.
+
+        Args:
+            active: the hub's `last_activity` of each server.
+            transaction: writes the rows.
+        """
         now = self.state.clock.utc_now()
         forged = {key for key, at in active.items() if is_forged(at, now)}
         new = forged - self._forged
@@ -260,10 +289,15 @@ class Reconciler:
     # -------------------------------------------------------------- tickets
 
     async def _end_old_tickets(self, servers: Servers, token_name: str, transaction: Transaction) -> None:
-        """End all tickets if the hub ran without this product in between.
+        """End all tickets (places in line) whose servers do not start, if the hub ran without this product in between.
 
         Such a hub has forgotten the service, and has given a new name to its token. A hub that was only restarted still
         uses the old name.
+
+        Args:
+            servers: the hub's list.
+            token_name: the present name of the service's token.
+            transaction: writes the changes.
         """
         if not token_name or token_name == self.state.token_name:
             return
@@ -276,7 +310,11 @@ class Reconciler:
         await transaction.write(Changes(meta={TOKEN_NAME: token_name}))
 
     async def _tickets(self, servers: Servers, transaction: Transaction) -> tuple[Ticket, ...]:
-        """End the tickets (places in line) that are over, and return the tickets whose spawn the hub does not know."""
+        """End the tickets (places in line) that are over: ready, too long in line, or long without a pending spawn.
+
+        Returns:
+            The tickets whose spawns the hub does not know, so that it has to be asked to start their servers again.
+        """
         now = self.state.clock.now()
         forgotten: list[Ticket] = []
         self._unattended = {ticket: at for ticket, at in self._unattended.items() if ticket in self.state.tickets}
@@ -312,7 +350,7 @@ class Reconciler:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the requests to start forgotten spawns again are still being sent to the hub."""
+        """Whether the hub is still being asked to start forgotten servers again."""
         return self._starting is not None and not self._starting.done()
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
@@ -353,7 +391,10 @@ class Reconciler:
     # -------------------------------------------------------------- servers
 
     async def _servers(self, servers: Servers, transaction: Transaction) -> None:
-        """Adopt listed servers that the state does not know, and remove facts and leases of servers that are gone."""
+        """Adopt listed servers that the state does not know, and remove facts and leases of servers that are gone.
+
+        A server is gone if the hub's lists have lacked it for a minute.
+        """
         changes = []
         for key, server in servers.items():
             if key in self._changed_since:
@@ -389,7 +430,10 @@ class Reconciler:
             )
 
     def _missing_for(self, servers: Servers) -> Mapping[tuple[str, str], timedelta]:
-        """Return how long each known server has been missing from the hub's lists. A single list may be wrong."""
+        """Return for how long each known server has been missing from the hub's lists. Listed servers are not included.
+
+        A single list may be wrong, so a server is forgotten only after a while.
+        """
         now = self.state.clock.now()
         here = self.state.facts.keys() | {(lease.user, lease.server) for lease in self.state.leases.values()}
         there = {key for key, server in servers.items() if server.ready or server.pending} | self._changed_since
@@ -399,7 +443,7 @@ class Reconciler:
     def _adopt(self, server: HubServer) -> Changes:
         """Adopt a running server that the state does not know: create its facts, and a lease if it uses a GPU.
 
-        It started before this product was installed, or during an outage of the service.
+        It was started before this product was installed, or during an outage of the service.
         """
         now = self.state.clock.now()
         if not self.leases.may_be(server):
@@ -418,7 +462,7 @@ class Reconciler:
         return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
 
     def _go_on_with(self, lease: Lease, server: HubServer) -> Changes:
-        """Keep the lease of a server that still runs, and create its facts.
+        """Keep the lease of a server that still runs, and create the facts on which culling decides about the server.
 
         If the lease was ending, because a stop has failed, it is running again.
         """
@@ -439,7 +483,7 @@ class Reconciler:
         return ending if ending is not None and self.leases.lives(ending) else None
 
     def _adopt_late(self, server: HubServer) -> Changes:
-        """Give an adopted server a lease if it has begun to use a GPU."""
+        """Create a lease for an adopted server (not started by the service) that had none and now uses a GPU."""
         facts = self.state.facts[(server.user, server.server)]
         if not facts.adopted or facts.lease is not None:
             return Changes()

@@ -1,6 +1,6 @@
-"""Check rights again at admission: does the user still exist, and is the offer open to one of the user's groups?
+"""Check again at admission that the user still exists, and that a group of the user may have the offer.
 
-While the hub does not answer, the ticket is neither admitted nor refused: it waits.
+While the hub does not answer, the ticket (the user's place in line) is neither admitted nor refused: it waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANSWER_WITHIN = 3.0  # seconds in which the hub has to answer
 
 
 class Doubt(Enum):
-    """The hub did not answer, so it is unknown whether the user has the right."""
+    """The result of a check that the hub did not answer, so that it is unknown whether the user may have the offer."""
 
     UNANSWERED = "unanswered"
 
@@ -30,7 +30,10 @@ UNANSWERED = Doubt.UNANSWERED
 
 
 class Rights:
-    """Checks whether a user may have an offer, by the user's groups. The hub is asked for them again after 30 s."""
+    """Checks whether a user may have an offer, by the user's groups.
+
+    Groups that the hub reported more than 30 s ago are requested from the hub again.
+    """
 
     def __init__(self, state: State, hub: HubApi) -> None:
         self.state = state
@@ -39,18 +42,21 @@ class Rights:
         self._silent = False
 
     def remember(self, user: str, groups: tuple[str, ...]) -> None:
-        """Record the groups that the hub has just reported."""
+        """Keep the groups of a user that the hub has just reported."""
         now = self.state.clock.now()
         if len(self._groups) > KEPT:
             self._groups = {name: known for name, known in self._groups.items() if now - known[1] <= LAST}
         self._groups[user] = (groups, now)
 
     def groups_of(self, ticket: Ticket) -> tuple[str, ...]:
-        """Return the user's groups as last reported."""
+        """Return the groups of a ticket's user as the hub reported them last."""
         return self._groups.get(ticket.user, (ticket.groups, None))[0]
 
     def begin(self) -> None:
-        """Begin a round of admission. If the hub did not answer in the last round, it is asked once more."""
+        """Begin a search for tickets that can start.
+
+        If the hub did not answer in the last one, it is asked once more.
+        """
         self._silent = False
 
     async def ask(self, ticket: Ticket, offer_id: OfferId) -> Reason | Doubt | None:
@@ -69,7 +75,11 @@ class Rights:
         return self._verdict(groups, offer_id)
 
     async def ask_anew(self, name: str, offer_id: OfferId) -> Reason | Doubt | None:
-        """Ask the hub whether a user may have an offer, whatever it reported before. Returns the same as `ask`."""
+        """Ask the hub for a user's groups, however recently it reported them, and check the user's right to an offer.
+
+        Returns:
+            `None` if the user may have the offer, the reason if not, or `UNANSWERED` if the hub does not answer.
+        """
         try:
             user = await asyncio.wait_for(self.hub.user(name), ANSWER_WITHIN)
         except (HubAway, HubRefused, asyncio.TimeoutError):

@@ -58,7 +58,7 @@ class Tickets:
     Args:
         state: the state.
         hub: the hub's API, to check at admission whether the user still has the right to the offer.
-        service_url: the URL that a server's extension calls.
+        service_url: URL of this service, which the extension in each user's server calls.
         simulate: the layout of simulated GPUs, for the servers' extensions. `None` if the GPUs are real.
     """
 
@@ -78,14 +78,17 @@ class Tickets:
     # -------------------------------------------------------------- hub: ask, started, ended
 
     async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
-        """Join the line in the order in which the hub accepted the starts, or find the existing tickets (places).
+        """Handle the hub's requests to start servers: create their tickets (places in line), or find those that exist.
 
         A server has one ticket. If the server asks again with other offers, the offers that the ticket already has keep
         their places, and new offers get a place at the end of their lines. If the ticket was admitted to an offer that
         is not asked for any more, it loses all its places.
 
+        Args:
+            asks: the requests. New tickets join the line in the order in which the hub accepted them.
+
         Returns:
-            The answers in the order of `asks`.
+            The statuses of the tickets, in the order of `asks`.
 
         Raises:
             Refused: 503 while the store cannot be written. Some servers may have joined; the next request finds their
@@ -100,11 +103,11 @@ class Tickets:
         return tuple(self._status(answers[id(ask)], view) for ask in asks)
 
     async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
-        """Handle one request to join the line.
+        """Handle the hub's request to start one server.
 
         Returns:
-            The status, if the request is refused or its ticket has ended. Otherwise the ticket, whose status is
-            computed after the transaction.
+            The status, if the request is refused or its ticket (place in line) has ended. Otherwise the ticket, whose
+            status is computed after the transaction.
         """
         now, server = self.state.clock.now(), (ask.user, ask.server)
         if not ask.kept:
@@ -144,9 +147,12 @@ class Tickets:
         return self._state(ticket, view)
 
     def dead_start(self, ask: messages.Ask) -> Lease | None:
-        """Return the lease of a server that is started again although its ticket (place in line) is already admitted.
+        """Return the lease of a server that the hub starts again although its ticket (place in line) is admitted.
 
-        The first start may have left processes behind. `None` for every other request.
+        That happens after the hub was killed during the first start, which may have left processes behind.
+
+        Returns:
+            `None` for every other request, and for CPU only.
         """
         live = self.state.live_ticket(ask.user, ask.server)
         if live is None or ask.ticket or ask.kept or live.admitted_offer not in ask.offers:
@@ -188,11 +194,16 @@ class Tickets:
         return ticket
 
     async def started(self, ticket_id: str, report: messages.Started) -> messages.TicketStatus:
-        """Record the server's process, or that the hub found the server ready, which ends the ticket (place in line).
+        """Record that a server's process was started, or that the hub found the server ready.
+
+        A ready server ends its ticket (place in line).
+
+        Returns:
+            The ticket's status after that.
 
         Raises:
-            Refused: 404 if there is no such ticket, or the report is about another try to start the server
-                (`attempt`) than the last one.
+            Refused: 404 if there is no such ticket, or the report is about another try to start the server (`attempt`)
+                than the last one.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
@@ -209,10 +220,10 @@ class Tickets:
         return self._state(ticket)
 
     async def ended(self, ticket_id: str, report: messages.Ended) -> None:
-        """Record that a try to start a server (`attempt`) was cancelled (``left``) or failed (``failed``).
+        """Record that a try to start a server (`attempt`) was cancelled (``left``) or has failed (``failed``).
 
-        Only the report about the last attempt counts. If the service itself asked the hub to start the server again,
-        because the report had not arrived, the report about the attempt before counts too.
+        Only the report about the last try counts. If the service itself asked the hub to start the server again,
+        because the report had not arrived, the report about the try before counts too.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
@@ -228,7 +239,11 @@ class Tickets:
                 await transaction.end_ticket(ticket, Event.LEFT, explain("left", log_message="left"), actor="user")
 
     async def stopped(self, report: messages.Stopped) -> None:
-        """Record that the hub reports a server as stopped. Its lease is then ending until nothing uses the device."""
+        """Record that the hub reports a server as stopped.
+
+        Its lease is then ending until it is proved that nothing uses the device. The user gets a notice if the report
+        has a reason.
+        """
         async with self.transaction() as transaction:
             transaction.state.touch(report.user, report.server)
             notices: tuple[NoticeRow, ...] = ()
@@ -258,13 +273,13 @@ class Tickets:
     # -------------------------------------------------------------- users
 
     async def leave(self, ticket_id: str, user: str | None, admin: str = "", why: str = "") -> None:
-        """Leave the line.
+        """End a waiting ticket (place in line), because its user leaves the line or an administrator removes the user.
 
         Args:
-            ticket_id: the user's place in line.
+            ticket_id: the ticket.
             user: the user who leaves. `None` if an administrator ends the ticket.
             admin: the administrator's name; "" if the user leaves.
-            why: the administrator's reason, which the user sees; may be empty.
+            why: the administrator's reason, which the user sees; "" if none is given.
 
         Raises:
             Refused: 404 if the user has no such ticket; 409 if its server is already starting.
@@ -285,7 +300,10 @@ class Tickets:
     # -------------------------------------------------------------- admission
 
     async def admit_waiting(self, transaction: Transaction) -> None:
-        """Admit all tickets (places in line) that can start, and have the changed statuses published."""
+        """Admit all tickets (places in line) that can start, and have changed statuses published soon.
+
+        It is called at the end of a transaction.
+        """
         began = asyncio.get_running_loop().time()
         if self._unjudged and not self.state.unread:
             await self._judge(transaction)
@@ -298,7 +316,7 @@ class Tickets:
             self._changed.set()
 
     async def _judge(self, transaction: Transaction) -> None:
-        """Refuse tickets that joined before the cluster was read, if the offers that they want do not exist."""
+        """Refuse the tickets that joined before the cluster was read and want offers that turn out not to exist."""
         for ticket_id, fresh in tuple(self._unjudged.items()):
             ticket = self.state.tickets.get(ticket_id)
             if ticket is not None and ticket.state is TicketState.WAITING:
@@ -341,7 +359,14 @@ class Tickets:
         return again
 
     async def _lose_right(self, ticket: Ticket, offer: OfferId, why: Reason, transaction: Transaction) -> None:
-        """Remove an offer that the user may no longer have from a ticket. If no offer is left, the ticket ends."""
+        """Remove an offer from a ticket whose user may no longer have it. If no offer is left, the ticket ends.
+
+        Args:
+            ticket: the user's place in line.
+            offer: the offer.
+            why: the reason for the user.
+            transaction: writes the change.
+        """
         step = lifecycle.lose_right(ticket, offer)
         if isinstance(step, Reason) or why.reason != RIGHT_LOST:
             await transaction.end_ticket(ticket, Event.REFUSED, why)
@@ -354,7 +379,7 @@ class Tickets:
     def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
         """Return the changes that admit these tickets: their leases, and a row of the journal for each.
 
-        The row contains the time waited, the age of the last reading of the GPUs, and the user's groups.
+        The row contains the time waited, how long ago the GPUs were read, and the user's groups.
         """
         now, age = self.state.clock.now(), self.state.inventory_age()
         read = "GPUs not read" if age is None else f"GPUs read {age.total_seconds():.0f} s ago"
@@ -388,7 +413,7 @@ class Tickets:
     # -------------------------------------------------------------- publishing
 
     async def changes(self) -> AsyncGenerator[messages.TicketStatus, None]:
-        """Yield the status of each live ticket (place in line), then each change of one.
+        """Stream the statuses of tickets (places in line): first of every live ticket, then each status that changes.
 
         Changes are queued without a limit, so the caller has to close the stream of a client that does not read.
         """
@@ -429,7 +454,7 @@ class Tickets:
                 yield ticket, self._state(ticket, view)
 
     async def publish_changed(self) -> None:
-        """Publish the statuses of tickets that differ from the last published ones, one event each."""
+        """Send the statuses of tickets that differ from the last published ones to all open streams of `changes`."""
         self._published_revision = self.state.revision
         if self._listeners:
             async for _, state in self.all_states():
@@ -439,13 +464,13 @@ class Tickets:
             self._published = {ticket: what for ticket, what in self._published.items() if ticket in live}
 
     def figures_changed(self) -> None:
-        """Publish the changed statuses of tickets soon, because values in them such as the forecasts have changed."""
+        """Have changed statuses of tickets published soon, because values in them such as forecasts have changed."""
         self._changed.set()
 
     async def publish_changes(self) -> None:
-        """Publish the changed statuses of tickets after each change, at most a few times a second, until cancelled.
+        """Publish the changed statuses of tickets after each change of the state, at most five times a second.
 
-        Without a change they are published every 15 s, because waits change with time.
+        Without a change they are published every 15 s, because waits change with time. Runs until cancelled.
         """
         while True:
             try:

@@ -12,7 +12,9 @@ from datetime import datetime, timedelta, timezone
 
 
 class RunningClock:
-    """A clock that stands still while it is paused, and continues after a restart from the time that was stored last.
+    """The clock on which the deadlines of users are counted. It stands still while it is paused.
+
+    After a restart of the service it continues from the time that was stored last.
 
     Args:
         at: the time of this clock that was stored last. `None` for a new store; the clock then starts at wall-clock
@@ -39,7 +41,7 @@ class RunningClock:
         return self._base + timedelta(seconds=self._monotonic() - self._since)
 
     def elapsed(self) -> float:
-        """Return seconds of the machine's monotonic clock, which an outage of the hub does not stop."""
+        """Return the machine's monotonic clock in seconds. It goes on while this clock is paused."""
         return self._monotonic()
 
     @property
@@ -53,16 +55,19 @@ class RunningClock:
         self._since = None
 
     def resume(self) -> None:
-        """Let the clock go on from where it stopped."""
+        """Let the clock go on from where it stopped. Without effect if it is not paused."""
         if self._since is None:
             self._since = self._monotonic()
 
     def wall(self, running: datetime) -> datetime:
-        """Convert a time of this clock to wall-clock time. For a future time, it assumes that no outage comes."""
+        """Convert a time of this clock to wall-clock time, to show it.
+
+        For a future time, no outage is expected before it.
+        """
         return self._utc_now() + (running - self.now())
 
     def running(self, wall: datetime) -> datetime:
-        """Convert a past wall-clock time to a time of this clock, as if there had been no outage since."""
+        """Convert a past wall-clock time to a time of this clock. Outages since then are not taken into account."""
         return self.now() - (self._utc_now() - wall)
 
     def utc_now(self) -> datetime:

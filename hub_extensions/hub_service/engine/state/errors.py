@@ -8,14 +8,14 @@ from hub_extensions.core.text.reasons import Reason
 
 
 class Refused(Exception):
-    """A request that is refused.
+    """The service refuses a request; the HTTP API answers with these values.
 
     Attributes:
         status: HTTP status, 4xx or 503.
         message: what is wrong and what would be right, for a person.
         field: the field of the request that is wrong; "" if the whole request is wrong.
         reason: a stable code, for metrics and programs.
-        params: the values in the message, if it was made from a reason.
+        params: name -> value of the placeholders in the message; empty if the message has none.
     """
 
     def __init__(
@@ -35,7 +35,13 @@ class Refused(Exception):
 
     @classmethod
     def because(cls, status: int, why: Reason, field: str) -> Refused:
-        """Create a refusal with a reason that is shown to people."""
+        """Create a refusal whose message, code and parameters come from `why`.
+
+        Args:
+            status: HTTP status, 4xx or 503.
+            why: the reason that is shown to people.
+            field: the field of the request that is wrong; "" if the whole request is wrong.
+        """
         return cls(status, why.message, field, why.reason, why.params)
 
 

@@ -23,7 +23,10 @@ INVENTORY_GOES_STALE = timedelta(seconds=60)  # a reading that is older does not
 
 @dataclass(eq=False, kw_only=True)
 class Inventory:
-    """Devices and offers as they were read last, and what administrators have closed; the base of `State`."""
+    """The devices and offers as they were read last, and which devices administrators have closed to new servers.
+
+    It is the part of `State` (its only subclass) that is about hardware: of one machine, or of a cluster.
+    """
 
     clock: RunningClock
     offer_config: OfferConfig
@@ -55,7 +58,15 @@ class Inventory:
         self.offers = derive_offers((), self.offer_config, sm_of_product=sm_of_product)
 
     def _take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> bool:
-        """Replace the last reading of this machine's GPUs. Return `False` if devices and offers have not changed."""
+        """Replace what was read last from this machine's GPUs.
+
+        Args:
+            reading: the devices and measurements that the driver has just reported.
+            devices: `Device.identity` -> the device, with those that are gone but still named by a lease.
+
+        Returns:
+            `False` if devices and offers have not changed. Measurements do not count.
+        """
         changed = devices != self.devices
         self.reading = reading
         self.samples = reading.samples
@@ -72,7 +83,7 @@ class Inventory:
         return True
 
     def _take_cluster(self, snapshot: ClusterSnapshot) -> bool:
-        """Replace the last reading of the cluster. Return `False` if it has not changed."""
+        """Replace what was read last from the cluster. Return `False` if it has not changed."""
         self.read_at = self.clock.now()
         self.problem = ""
         if snapshot == self.cluster:
@@ -82,14 +93,18 @@ class Inventory:
         return True
 
     def _take_notes(self, meta: Mapping[str, str]) -> None:
-        """Take values from the store, after a restart or after they have just been written."""
+        """Take the cluster's offers and the closed devices from the store, after a restart or after a write of them.
+
+        Args:
+            meta: name of a stored value -> its JSON. A value that is missing stays as it is.
+        """
         if OFFERS in meta:
             self.offers_before = read_offers(meta[OFFERS])
         if CORDONS in meta:
             self.cordons = read_cordons(meta[CORDONS])
 
     def note_inventory_problem(self, problem: str) -> None:
-        """Note why devices or cluster cannot be read now; "" if they can be."""
+        """Record why devices or cluster cannot be read now; "" if they can be."""
         self.problem = problem
 
     def take_pods(self, pods: ServerPods) -> None:
@@ -97,15 +112,16 @@ class Inventory:
         self.pods = pods
 
     def clear_highest_use(self, judged: Mapping[str, float]) -> None:
-        """Forget the highest use of each device after a decision, unless the use has risen since.
+        """Start again to measure the highest use of each device, after a decision about idle servers.
 
         Args:
-            judged: UUID -> the highest use that the decision was based on.
+            judged: UUID of a device -> the highest use in percent on which the decision was based. If the use has risen
+                since, it is kept for the next decision.
         """
         self.highest_use = {uuid: use for uuid, use in self.highest_use.items() if judged.get(uuid) != use}
 
     def expect_cluster(self) -> None:
-        """Offer what the store has from the last reading, until the cluster is read.
+        """Offer what the store has from the last run, until the cluster is read for the first time.
 
         Until then it is not known how many devices are free.
         """
@@ -117,7 +133,7 @@ class Inventory:
 
     @property
     def unread(self) -> bool:
-        """Whether the cluster has not been read yet, so that it is not known what is offered."""
+        """Whether the devices are a cluster's that has not been read yet, so that its offers are not known."""
         return self.on_cluster and self.cluster is None
 
     def offer(self, offer_id: OfferId) -> GpuOffer | None:
@@ -125,15 +141,15 @@ class Inventory:
         return next((offer for offer in self.offers if offer.id == offer_id), None)
 
     def by_name(self, wanted: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
-        """Return an offer for each requested id that no known offer has, with what the id itself describes.
+        """Return provisional offers for requested ids of which no offer is known. The cluster has not been read then.
 
-        Such ids are requested while the cluster has not been read. Hidden offers are left out.
+        Each is made from what its id says, such as the MIG profile. Offers that the settings hide are left out.
         """
         unknown = set(wanted) - {offer.id for offer in self.offers}
         return arranged((named_offer(each) for each in unknown if not self.offer_config.hides(each)), self.offer_config)
 
     def node_of(self, lease: Lease) -> str:
-        """Return the node that a lease's server runs on; "" on one machine, and while it is unknown."""
+        """Return the name of the node on which a lease's server runs; "" on one machine, and while it is unknown."""
         pod = self.pods.of(lease)
         return "" if pod is None else pod.node
 
@@ -142,7 +158,10 @@ class Inventory:
         return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
 
     def device(self, identity: str) -> Device | None:
-        """Return a device by `Device.identity`, also a disappeared one while a lease names it. `None` if unknown."""
+        """Return a device by its `Device.identity`. `None` if there is none.
+
+        A device that has disappeared is still returned while a lease names it.
+        """
         state = self.devices.get(identity)
         return state.device if state else None
 

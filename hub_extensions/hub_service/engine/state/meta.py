@@ -46,7 +46,10 @@ _SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending
 
 
 def read_sendings(kept: str) -> Mapping[str, Sending]:
-    """Read channel -> its last successful and its last failed sending of a notice."""
+    """Parse the stored JSON: channel (e-mail, webhook) -> its last successful and last failed sending of a notice.
+
+    Empty if another version wrote it in another format.
+    """
     try:
         return _SENDINGS.validate_json(kept)
     except ValidationError:
@@ -58,7 +61,7 @@ def write_sendings(sendings: Mapping[str, Sending]) -> str:
 
 
 def read_stops(kept: str) -> tuple[StopRecord, ...]:
-    """Read the stops that are announced or have begun, also as an earlier version wrote them.
+    """Parse the stored JSON of the stops that are announced or have begun, also as an earlier version wrote it.
 
     A stop that a later version wrote in another format is left out.
     """
@@ -71,7 +74,10 @@ def read_stops(kept: str) -> tuple[StopRecord, ...]:
 
 
 def _with_causes(stop: dict[str, Any]) -> dict[str, Any]:
-    """Return a stop with its causes. An earlier version wrote only the first cause, with its sentence."""
+    """Convert the JSON of a stop to the present format, in which it has a list of causes.
+
+    An earlier version stored only the first cause, with its sentence.
+    """
     cause, why = stop.get("cause"), stop.get("why")
     at = next((stop[name] for name in ("began", "asked", "since", "run") if stop.get(name)), None)
     if "causes" in stop or cause is None or at is None:
@@ -85,7 +91,10 @@ def write_stops(stops: Iterable[StopRecord]) -> str:
 
 
 def read_routes_renewed(kept: str) -> RoutesRenewed | None:
-    """Read when the proxy was restarted and got all its routes again. `None` if no restart was seen."""
+    """Parse the stored JSON of the last restart of the proxy, after which it got all its routes again.
+
+    `None` if no restart was seen, or if another version wrote the value in another format.
+    """
     try:
         return _ROUTES_RENEWED.validate_json(kept)
     except ValidationError:
@@ -97,7 +106,10 @@ def write_routes_renewed(renewed: RoutesRenewed) -> str:
 
 
 def read_offers(kept: str) -> tuple[GpuOffer, ...]:
-    """Read the offers that the cluster had when it was last read."""
+    """Parse the stored JSON of the offers that the cluster had when it was last read.
+
+    Empty if another version wrote it in another format.
+    """
     try:
         return _OFFERS.validate_json(kept)
     except ValidationError:
@@ -109,7 +121,10 @@ def write_offers(offers: tuple[GpuOffer, ...]) -> str:
 
 
 def read_failures(kept: str) -> tuple[KeptFailure, ...]:
-    """Read the failed starts, the oldest first."""
+    """Parse the stored JSON of the failed starts of servers, the oldest first.
+
+    Empty if another version wrote it in another format.
+    """
     try:
         return _FAILURES.validate_json(kept)
     except ValidationError:
@@ -121,7 +136,10 @@ def write_failures(failures: tuple[KeptFailure, ...]) -> str:
 
 
 def read_cordons(kept: str) -> tuple[Cordon, ...]:
-    """Read the devices and nodes that administrators have closed to new servers."""
+    """Parse the stored JSON of the devices and nodes that administrators have closed to new servers.
+
+    Empty if another version wrote it in another format.
+    """
     try:
         return _CORDONS.validate_json(kept)
     except ValidationError:
@@ -133,7 +151,10 @@ def write_cordons(cordons: tuple[Cordon, ...]) -> str:
 
 
 def read_letters(kept: str) -> tuple[AdminLetter, ...]:
-    """Read the messages of administrators to the users of running servers."""
+    """Parse the stored JSON of the messages that administrators wrote to the users of running servers.
+
+    Empty if another version wrote it in another format.
+    """
     try:
         return _LETTERS.validate_json(kept)
     except ValidationError:
@@ -145,7 +166,10 @@ def write_letters(letters: tuple[AdminLetter, ...]) -> str:
 
 
 def read_without_session(kept: str) -> WithoutSessions:
-    """Read the users without a sign-in session at the hub, whose accounts may no longer exist."""
+    """Parse the stored JSON of the users who have no sign-in session at the hub, so that their accounts may be gone.
+
+    Without users if another version wrote it in another format.
+    """
     try:
         return _WITHOUT_SESSION.validate_json(kept)
     except ValidationError:
@@ -157,7 +181,10 @@ def write_without_session(reported: WithoutSessions) -> str:
 
 
 def read_languages(kept: str) -> Mapping[str, str]:
-    """Read the language of each user's last page."""
+    """Parse the stored JSON: user -> language of the last page that the user opened.
+
+    Empty if another version wrote it in another format.
+    """
     try:
         return _LANGUAGES.validate_json(kept)
     except ValidationError:

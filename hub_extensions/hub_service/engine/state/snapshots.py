@@ -1,4 +1,4 @@
-"""The cluster and the hub as they were read last. Each is one immutable value that is replaced as a whole."""
+"""What was read last from the cluster and from the hub. Each is one immutable value that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ ServerKey = tuple[str, str]  # user and server name
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """The last reading of a cluster: the counted devices, the offers, and admitted pods that find no node.
+    """What was read last from a cluster: the counted devices, the offers, and admitted pods that find no node.
 
     Attributes:
         survey: the pools (devices of one kind) with their counts.
         offers: the offers, and what a pod of each requests.
-        queue, held_up, held_up_on, held_back, node_of: see `core.queue.model.QueueSnapshot`.
+        queue: name of the external queue (``Kueue``, ``KAI``) that decides who starts; "" without one.
+        held_up: offers whose last admitted pod finds no device, because something outside this hub holds it or its node
+            does not answer.
+        held_back: ids of admitted tickets (places in line) that do not count towards the limit of simultaneous starts,
+            because their pods have no node yet.
         caution: a sentence for users about devices that the counts do not include; "" if there are none.
+        held_up_on: held-up offer -> the affected nodes. An offer that is missing is held up on all nodes.
+        node_of: lease id -> the node of its pod.
         device_of: lease id -> the devices that its resource claims were given.
         nodes: the nodes that have devices.
         volumes: the volumes that bind servers to some of the nodes.
@@ -46,7 +52,7 @@ class ClusterSnapshot:
 
 @dataclass(frozen=True)
 class ServerPods:
-    """The pods of leases and servers at the last reading of the cluster.
+    """The pods of leases (servers' rights to a device) and of servers, as the cluster was read last.
 
     Attributes:
         by_lease: lease id -> the pod with that lease's label.
@@ -57,7 +63,7 @@ class ServerPods:
     by_server: Mapping[ServerKey, PodFacts] = field(default_factory=dict)
 
     def of(self, lease: Lease) -> PodFacts | None:
-        """Return the pod of a lease; `None` if it has none, or if the pod has ended."""
+        """Return the pod of a lease's server; `None` if there is none, or if the pod has finished."""
         pod = self.by_lease.get(lease.id)
         if pod is None and lease.adopted:
             pod = self.by_server.get((lease.user, lease.server))
@@ -68,7 +74,7 @@ class ServerPods:
 
 @dataclass(frozen=True)
 class HubView:
-    """The hub's servers and users at its last list, and whether the hub answers.
+    """The servers and users that the hub listed last, and whether the hub answers now.
 
     While the hub is away, the view keeps what the hub reported before; only `listed` becomes `None`.
 
@@ -79,8 +85,8 @@ class HubView:
         back: when the hub answered again after its last long outage, on the running clock. `None` if it had none.
         clock_ahead: how far the hub's clock is ahead of this machine's. `None` if unknown.
         people: user -> the user's groups, and whether the user is an administrator.
-        activity: when each server was last used, on the running clock. A restart of the proxy, and the saving of
-            notebooks before a stop, do not count.
+        activity: when each server was last used, on the running clock. Activity that a restart of the proxy or the
+            saving of notebooks before a stop caused does not count.
         gone_in_outage: servers that disappeared during an outage. No list since then has contained them.
     """
 
@@ -100,14 +106,14 @@ class HubView:
 
     @property
     def listed(self) -> Mapping[ServerKey, HubServer] | None:
-        """The servers that the hub has; `None` if that is not known now."""
+        """The servers that the hub has now; `None` if that is not known, because the hub does not answer."""
         return self.servers if self.is_up else None
 
     @cached_property
     def pods(self) -> Mapping[str, ServerKey | None]:
-        """Name of each server's pod -> the server, if the pod is still to be created by the server's pending start.
+        """Name of the pod of each listed server -> the server, while its spawn is pending; `None` once it is ready.
 
-        The value is `None` if the hub has created the pod.
+        With it, a pod whose name the hub lists is told apart from a pod that the hub has forgotten.
         """
         servers = (self.servers or {}).items()
         there = {item.pod for _, item in servers if item.pending != "spawn"}

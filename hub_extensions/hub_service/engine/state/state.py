@@ -75,7 +75,10 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 @dataclass(eq=False, kw_only=True)
 class State(Inventory):
-    """The state that the parts of the engine share: tickets (places in line), leases, servers, devices and offers."""
+    """The state that the parts of the engine share: tickets (places in line), leases, servers, devices and offers.
+
+    The service has one instance, which `open` creates from the content of the store.
+    """
 
     store: Store
     config: QueueLimits
@@ -168,7 +171,7 @@ class State(Inventory):
         *,
         on_cluster: bool = False,
     ) -> State:
-        """Create the state from the content of the store, and read the policy file. With a new store it is empty.
+        """Create the state from the content of the store, and read the policy file. A new store gives an empty state.
 
         Args:
             store: the database.
@@ -299,7 +302,10 @@ class State(Inventory):
             self.revision += 1
 
     def _ordered_ends(self) -> frozenset[tuple[StopKey, datetime]]:
-        """Return the times at which servers stop by order. The waits of users in line depend on these times."""
+        """Return the stop and the time of every order to stop a server.
+
+        The waits of users in line depend on these times.
+        """
         return frozenset((stop.key, each.at) for stop in self.stops.values() for each in stop.orders)
 
     def _stops_after(self, changes: Changes) -> dict[StopKey, StopRecord]:
@@ -309,7 +315,10 @@ class State(Inventory):
         return {**left, **{stop.key: stop for stop in changes.stops}}
 
     def no_session_since(self, user: str) -> datetime | None:
-        """Return since when it is unknown whether this user's account still exists. `None` without such a doubt."""
+        """Return when the user's last sign-in session at the hub ended, since when the account may be gone.
+
+        `None` if the hub does not report the user as without a session.
+        """
         return self._no_session.get(user)
 
     def _take_without_session(self, reported: WithoutSessions) -> None:
@@ -320,7 +329,10 @@ class State(Inventory):
         self.keeps[user] = (*recent_keeps(self.clock.now(), self.keeps.get(user, ())), at)
 
     def _remember_last(self, record: UsageRecord) -> None:
-        """Keep a usage record for a minute if it is unknown why the server ended. The hub may still report that."""
+        """Keep a usage record for a minute if it is unknown why the server ended.
+
+        The hub may still report the reason.
+        """
         lately = record.ended - timedelta(minutes=1)
         self.last_uses = {server: last for server, last in self.last_uses.items() if last.ended > lately}
         self.last_uses.pop((record.user, record.server), None)
@@ -344,7 +356,7 @@ class State(Inventory):
     # -------------------------------------------------------------- changes that are not stored
 
     def take_hub_view(self, view: HubView) -> None:
-        """Replace the hub's last report. The running clock is paused while the hub is away."""
+        """Replace what the hub listed last. The running clock is paused while the hub is away."""
         before, self.hub_view = self.hub_view, view
         if view.is_up:
             self.clock.resume()
@@ -354,18 +366,21 @@ class State(Inventory):
             self._renew_ends()  # the rules of the policy file may depend on groups
 
     def note_groups(self, user: str, groups: tuple[str, ...]) -> None:
-        """Keep the groups that the hub sent with a user's request."""
+        """Record the groups that the hub sent with a user's request to start a server."""
         people = self.hub_view.people
         known, admin = people.get(user, (None, False))
         if known != groups:
             self.hub_view = replace(self.hub_view, people={**people, user: (groups, admin)})
 
     def touch(self, user: str, server: str) -> None:
-        """Note that a message about this server has just come, so that older lists of the hub do not count for it."""
+        """Record that the hub has just sent a message about this server.
+
+        A list of servers that was requested from the hub earlier is out of date for this server.
+        """
         self.touched[user, server] = self.clock.elapsed()
 
     def forget_touched(self, before: float) -> frozenset[ServerKey]:
-        """Forget the messages about servers that came before a list of the hub's servers was requested.
+        """Forget the messages of the hub about servers that came before a list of servers was requested.
 
         Args:
             before: when the list was requested, in seconds of the machine's monotonic clock.
@@ -377,11 +392,11 @@ class State(Inventory):
         return frozenset(self.touched)
 
     def note_resumed(self, ticket: Ticket, *, asked: bool = True) -> None:
-        """Note that the hub is asked to start a ticket's server again, because it had forgotten the start.
+        """Record that the service asks the hub to start a server again, because the hub had forgotten the start.
 
         Args:
-            ticket: the user's place in line.
-            asked: False to take the note back, because the hub did not start the server.
+            ticket: the place in line of the server's user.
+            asked: False to remove the record, because the hub did not start the server.
         """
         self.resumed = {other: attempt for other, attempt in self.resumed.items() if other in self.tickets}
         self.resumed.pop(ticket.id, None)
@@ -389,17 +404,20 @@ class State(Inventory):
             self.resumed[ticket.id] = ticket.attempt
 
     def take_report(self, server: ServerKey, report: ServerReport) -> None:
-        """Keep the last report of a server's extension."""
+        """Keep the newest report of the extension in a user's server (activity, use of its GPU), and when it came."""
         self.reports[server] = report, self.clock.now()
 
     def forget_report(self, server: ServerKey) -> None:
-        """Forget the last report of a server's extension, because the server is gone."""
+        """Remove the last report of the extension in a user's server, because the server is gone."""
         self.reports.pop(server, None)
 
     def take_measured(self, uses: Mapping[str, Use]) -> None:
-        """Replace open uses (one server's time with a GPU) by the same uses with their newest measurements.
+        """Replace the uses (one server's time with a GPU) that have not ended by the same uses with newer measurements.
 
-        The store gets them once a minute.
+        They are not written to the store here; that happens once a minute.
+
+        Args:
+            uses: key of the use -> the use.
         """
         self.uses.update(uses)
 
@@ -409,8 +427,8 @@ class State(Inventory):
         """Increment a counter of the metrics.
 
         Args:
-            what: the kind of event.
-            reason: the metric's label.
+            what: the kind of event, such as ``admitted`` or ``refused``.
+            reason: the label of the counter, such as the offer or the code of the reason.
         """
         self.counts[(what, reason)] = self.counts.get((what, reason), 0) + 1
 
@@ -418,13 +436,13 @@ class State(Inventory):
         """Count a server that was stopped, for the metrics.
 
         Args:
-            cause: of the stop. `None` if it is not known.
+            cause: why the server was stopped. `None` if it is not known.
             rule: name of the policy file's rule that set the server's limits; "" if there is none.
         """
         self.culls[cause.value if cause else "unknown", rule] += 1
 
     def note_admission_time(self, seconds: float) -> None:
-        """Note how long the last search for tickets that can be admitted took, for the metrics."""
+        """Record how long the last search for tickets (places in line) that can start took, for the metrics."""
         self.last_admission_seconds = seconds
 
     def new_place(self) -> int:
@@ -436,48 +454,58 @@ class State(Inventory):
 
     @property
     def policy(self) -> CullPolicy:
-        """The settings of culling. `policy_of` returns the limits of one server."""
+        """The limits of culling in the configuration. `policy_of` returns those of one server, with the policy file."""
         return self.policies.base
 
     def policy_of(self, user: str, offer: OfferId) -> CullPolicy:
-        """Return the limits (idle time, lifetime and others) of a server now, by the settings and the policy file."""
+        """Return the limits (idle time, lifetime and others) that configuration and policy file set now for a server.
+
+        Args:
+            user: owner of the server.
+            offer: the offer with which the server runs.
+        """
         if not self.policies.rules and not self.policy.idle_by_offer:
             return self.policy
         return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[0]
 
     def rule_of(self, user: str, offer: OfferId) -> str:
-        """Return the name of the rule in the policy file that sets the limits of a server now; "" without one."""
+        """Return the name of the policy file's rule that sets the limits of a server now; "" if no rule does.
+
+        Args:
+            user: owner of the server.
+            offer: the offer with which the server runs.
+        """
         return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[1]
 
     def ruled(self, user: str, offer: OfferId) -> RuledServer:
-        """Return the properties of a server that the rules of the policy file depend on."""
+        """Return the properties of a server of this user with this offer on which the policy file's rules depend."""
         known, found = self.hub_view.people.get(user), self.offer(offer)
         groups = None if known is None else frozenset(known[0])
         return RuledServer(user, groups, offer, found.pool if found is not None else "")
 
     def take_rules(self, rules: Sequence[CullRule]) -> None:
-        """Put the rules of the policy file in force."""
+        """Put the rules of the policy file in force, and give each lease the end that they set."""
         self.policies.take(rules)
         self._renew_ends()
 
     def _renew_ends(self) -> None:
-        """Give each lease the end that the rules in force set now."""
+        """Compute again when each lease ends at the latest, because rules of the policy file or groups have changed."""
         self.leases = {lease.id: self._ending(lease) for lease in self.leases.values()}
         self.revision += 1
 
     def end_of(self, lease: Lease) -> datetime | None:
-        """Return when the lifetime ends a lease at the latest, by the present limits. `None` if no end is enforced."""
+        """Return when the maximum lifetime ends a lease, by the present limits. `None` if no end is enforced."""
         return limit_end(lease, self.policies.longest(self.ruled(lease.user, lease.offer)), self.start_allowance)
 
     def _ending(self, lease: Lease) -> Lease:
-        """Return the lease with the end that the present limits set, but not an earlier end than its user was shown."""
+        """Return the lease with the end that the present limits set, but not earlier than its user was shown."""
         return replace(lease, ends_at=shown_end(self.end_of(lease), self._facts_of(lease)))
 
     def as_enforced(self, lease: Lease) -> Lease:
         """Return the lease with the time at which its server really ends at the latest.
 
-        That time is later than the lease's own if the user was warned or promised a later one, and earlier if an
-        earlier stop has been ordered.
+        That time is later than `Lease.ends_at` if the user was warned of or promised a later one. It is earlier if
+        somebody has ordered an earlier stop.
         """
         facts = self._facts_of(lease)
         if facts is None:
@@ -487,28 +515,28 @@ class State(Inventory):
         return lease if end == lease.ends_at else replace(lease, ends_at=end)
 
     def _facts_of(self, lease: Lease) -> ServerFacts | None:
-        """Return the facts of the server that runs under a lease. `None` if the server does not run."""
+        """Return what culling knows about the server that runs under a lease. `None` if the server does not run."""
         facts = self.facts.get((lease.user, lease.server))
         return facts if facts is not None and facts.lease == lease.id else None
 
     # -------------------------------------------------------------- the inventory
 
     def take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> None:
-        """Replace devices and measurements by a new reading of this machine's GPUs.
+        """Replace devices and measurements by what was just read from this machine's GPUs.
 
         Args:
-            reading: the new reading.
+            reading: the devices and measurements that the driver has just reported.
             devices: `Device.identity` -> the device. Devices that are gone are kept while a lease names them.
         """
         if self._take_reading(reading, devices):
             self._note_other_offers()
 
     async def take_cluster(self, snapshot: ClusterSnapshot) -> None:
-        """Replace the last reading of the cluster by a new one.
+        """Replace what was read last from the cluster, and store its offers and the names of its pools.
 
         Raises:
-            StoreUnavailable: the name of a new pool cannot be stored, so the pool is not offered yet; nothing has
-                changed.
+            StoreUnavailable: the name of a new pool (devices of one kind) cannot be stored, so the pool is not offered
+                yet; nothing has changed.
         """
         if dict(snapshot.survey.names) != dict(self.pool_names):
             await self.commit(Changes(meta={POOL_NAMES: json.dumps(dict(snapshot.survey.names))}))
@@ -523,7 +551,7 @@ class State(Inventory):
         self.forecasts.note_change()
 
     async def _store_offers(self, offers: tuple[GpuOffer, ...]) -> None:
-        """Store the offers for the next start of this service, which may come before the cluster can be read."""
+        """Store the offers for the next start of this service, when users may come before the cluster can be read."""
         try:
             await self.commit(Changes(meta={OFFERS: write_offers(offers)}))
         except StoreUnavailable as problem:
@@ -534,10 +562,10 @@ class State(Inventory):
     # -------------------------------------------------------------- views
 
     def queue_snapshot(self, asked: Sequence[OfferId] = ()) -> QueueSnapshot:
-        """Return the values on which an admission decides.
+        """Return everything from which an admission decides who may start: offers, devices, tickets, leases and limits.
 
         Args:
-            asked: ids of offers that are requested now. While the cluster has not been read, these offers have a line
+            asked: ids of offers that a user requests now. While the cluster has not been read, these offers have a line
                 too.
         """
         offers = (*self.offers, *self.by_name([*asked, *self._asked_for()])) if self.unread else self.offers
@@ -574,7 +602,10 @@ class State(Inventory):
         return (choice.offer for ticket in self.tickets.values() for choice in ticket.wanted_offers)
 
     def availability(self) -> tuple[Availability, ...]:
-        """Return the availability of every offer. It is cached for a second while nothing changes."""
+        """Return for every offer how many devices it has, how many are free, and how long a user would wait.
+
+        The result is cached for a second while nothing changes.
+        """
         now, likely, kept = self.clock.now(), self.forecasts, self._availability
         same = kept is not None and kept[0] == self.revision and kept[1] is likely.waits
         if kept is not None and same and now - kept[2] < timedelta(seconds=1):
@@ -586,14 +617,23 @@ class State(Inventory):
         return fresh
 
     def stop_of(self, facts: ServerFacts) -> StopRecord | None:
-        """Return the stop of this run of a server; `None` if no stop is announced or under way."""
+        """Return the stop of this run of a server; `None` if no stop is announced or under way.
+
+        Args:
+            facts: what culling knows about the running server.
+        """
         found = self.stops.get((facts.user, facts.server, facts.lease or ""))
         return found if found is not None and found.run == facts.started else None
 
     def ordered(self, facts: ServerFacts, new: StopCause) -> StopRecord | None:
-        """Return the stop of this run of a server after `new`, one more order to stop it, is added.
+        """Return the stop of this run of a server with one more order. It is not stored here.
 
-        `None` if the order changes nothing.
+        Args:
+            facts: what culling knows about the running server.
+            new: the order to stop it.
+
+        Returns:
+            `None` if the order changes nothing.
         """
         key = (facts.user, facts.server, facts.lease or "")
         before = self.stop_of(facts) or lifecycle.running(key, facts.started)
@@ -606,14 +646,14 @@ class State(Inventory):
         return () if stop is None else stop.orders
 
     def is_being_stopped(self, user: str, server: str) -> bool:
-        """Whether the running server is being stopped now: its notebooks are saved, or the hub is asked."""
+        """Whether the running server is being stopped: its notebooks are saved, or the hub was asked to stop it."""
         facts = self.facts.get((user, server))
         stop = None if facts is None else self.stop_of(facts)
         return stop is not None and stop.began is not None
 
     @property
     def returns(self) -> Mapping[ServerKey, ServerReturn]:
-        """The servers that are to start again, or have started again, without the GPU that was taken or given back."""
+        """Servers that start again, or have started again, without a GPU, because it was taken or given back."""
         return {(stop.user, stop.server): stop.back for stop in self.stops.values() if stop.back is not None}
 
     def live_ticket(self, user: str, server: str) -> Ticket | None:
@@ -627,16 +667,19 @@ class State(Inventory):
         return next((item for item in own if item.state in live), None)
 
     def sharers(self, device: str) -> int:
-        """Return the number of leases that share a device. The counts are cached for each revision."""
+        """Return the number of leases that share a device (`Device.identity`). Cached until the state changes."""
         if self._sharers[0] != self.revision:
             self._sharers = (self.revision, Counter(lease.device for lease in self.leases.values()))
         return self._sharers[1][device]
 
     def lists(self, lease: Lease) -> bool | None:
-        """Return whether the hub's list of servers contains the run of the server that holds this lease.
+        """Return whether the hub's list of servers contains this run of a lease's server.
 
-        `None` if the list is unknown because the hub does not answer. A listed server with the lease's pid is this run,
-        whatever its name. Otherwise a listed server of the same name is this run, unless a later run is known.
+        A listed server with the lease's pid is this run, whatever its name. Otherwise a listed server of the same name
+        is this run, unless a later run is known.
+
+        Returns:
+            `None` if the list is unknown, because the hub does not answer.
         """
         server, listed = (lease.user, lease.server), self.hub_view.listed
         if listed is None:
@@ -658,7 +701,7 @@ class State(Inventory):
         return self.leases.get(self._lease_of_ticket.get(ticket, ""))
 
     def waiting_for(self, offer: OfferId) -> int:
-        """Return how many tickets (places in line) wait for an offer. The counts are cached for each revision."""
+        """Return how many tickets (places in line) wait for an offer. Cached until the state changes."""
         if self._waiting[0] != self.revision:
             self._waiting = (self.revision, lengths(self.offers, self.tickets.values()))
         return self._waiting[1].get(offer, 0)

@@ -12,10 +12,11 @@ from hub_extensions.core.queue.pool_queue import PoolQueueIndex
 
 
 class TicketIndex:
-    """Live tickets (places in line) by server, line and node.
+    """Finds live tickets (users' places in line) by server, by line, and by the nodes that their servers may use.
 
     Attributes:
-        node_sets: for each ticket, the nodes of the cluster that its server may use; missing if they are unknown.
+        node_sets: ticket id -> the nodes of the cluster that its server may use. A ticket is missing while they are
+            unknown.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,13 @@ class TicketIndex:
         self.node_sets.pop(ticket.id, None)
 
     def see_nodes(self, nodes: Mapping[str, NodeFacts], volumes: Volumes, tickets: Collection[Ticket]) -> None:
-        """Update the nodes that each ticket's server may use, after the cluster's nodes and volumes were read again."""
+        """Update the nodes that each ticket's server may use, after the cluster's nodes and volumes were read again.
+
+        Args:
+            nodes: name -> node.
+            volumes: the volumes that bind servers to some of the nodes.
+            tickets: all live tickets (places in line).
+        """
         if self._matched.know(nodes, volumes):
             for ticket in tickets:
                 self._match(ticket)
@@ -52,15 +59,15 @@ class TicketIndex:
             self.node_sets[ticket.id] = found
 
     def of_server(self, user: str, server: str) -> str:
-        """Return the id of a server's ticket; "" without one."""
+        """Return the id of a server's ticket (place in line); "" if it has none."""
         return self._of_server.get((user, server), "")
 
     def queues(self, pool_of: Mapping[OfferId, str], tickets: Collection[Ticket]) -> Mapping[str, PoolQueue]:
-        """Return the line of each pool (devices of one kind).
+        """Return the line of each pool (devices of one kind), by the pool's id.
 
         Args:
-            pool_of: offer id -> its pool.
-            tickets: all live tickets, to build the lines again if the pools have changed.
+            pool_of: offer id -> id of its pool.
+            tickets: all live tickets (places in line), to build the lines again if the pools have changed.
         """
         if pool_of != self._queues.pool_of:
             self._queues = PoolQueueIndex(pool_of, tickets)

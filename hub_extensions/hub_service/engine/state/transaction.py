@@ -92,7 +92,7 @@ class Transactions:
 
 
 class Transaction:
-    """Exclusive access to the state.
+    """Exclusive access to the state, from the entry to the exit of an ``async with`` block of `Transactions`.
 
     Attributes:
         published: statuses of tickets (places in line) that are sent out at the end of the transaction.
@@ -167,9 +167,14 @@ class Transaction:
         self.publish(presenters.over(ticket, answer, whole, self.state.clock))
 
     async def start_failed(self, ticket: Ticket, report: messages.Ended) -> None:
-        """End an admitted ticket (place in line) whose server failed to start.
+        """End an admitted ticket (place in line) because its server failed to start.
 
-        After a first failure that was not the user's fault, the place is kept for the user's next start.
+        After a first failure that was not the user's fault, the place is kept for the user's next start. If a cluster's
+        quota caused the failure, the offer is held back.
+
+        Args:
+            ticket: the ticket.
+            report: the hub's report of the failure.
         """
         reason, *then = failed_starts.reasons_of(report)
         chosen = ticket.admitted_offer or CPU
@@ -197,7 +202,11 @@ class Transaction:
         self.hold_back(quota_holds.refused(holds, chosen, report.reason, (reason, *then), now))
 
     def hold_back(self, holds: quota_holds.Holds) -> None:
-        """Replace the offers for which no ticket is admitted now, because a cluster's quota refused the last pod."""
+        """Replace the offers for which no ticket is admitted now, because a cluster's quota refused their last pod.
+
+        Args:
+            holds: offer -> why and since when it is held back.
+        """
         before, self.state.quota_holds = self.state.quota_holds, holds
         if holds.keys() != before.keys():
             self.state.revision += 1
@@ -207,7 +216,7 @@ class Transaction:
             log.info("%s is not held back any more: the cluster took a pod of it", offer)
 
     def _after_ready(self, ticket: Ticket) -> Mapping[str, str]:
-        """Return the value to store so that earlier failed starts of this server are no longer shown.
+        """Return the stored values with which earlier failed starts of a ready server are no longer shown.
 
         Empty if the server has no failed starts.
         """
@@ -216,7 +225,12 @@ class Transaction:
         return {} if after == kept else {FAILED_STARTS: write_failures(after)}
 
     async def ready(self, ticket: Ticket, lease: Lease | None) -> messages.TicketStatus:
-        """End a ticket (place in line) because its server is ready, and return its last status."""
+        """End a ticket (place in line) because its server is ready, and return the ticket's last status.
+
+        Args:
+            ticket: the ticket.
+            lease: the server's right to its GPU, which is running from now on. `None` for CPU only.
+        """
         now = self.state.clock.now()
         step = possible(lifecycle.ready(ticket, lease, now, self.state.end_of))
         offer = ticket.admitted_offer or CPU
@@ -239,9 +253,9 @@ class Transaction:
         return message
 
     def _turn_notices(self, ticket: Ticket, facts: ServerFacts) -> tuple[Delivery, ...]:
-        """Return the notices that the server is ready, for a user who has closed the page.
+        """Return the notices "your server is ready" for a user whose turn came with every page closed.
 
-        They are stored in the same commit, so that none is lost.
+        They are stored in the same commit as the end of the ticket (place in line), so that none is lost.
         """
         notice_config, offer = self.state.notices.config, self.state.offer(facts.offer)
         return turn_notices(
@@ -255,7 +269,7 @@ class Transaction:
         )
 
     def pod_taken(self, offer: OfferId, admitted: datetime | None) -> None:
-        """Admit tickets for this offer again, if it was held back, because the cluster accepted a pod of it.
+        """Lift the hold of an offer, if there is one, because the cluster has accepted a pod of it.
 
         Args:
             offer: the offer of the pod.
@@ -272,14 +286,14 @@ class Transaction:
         cause: Callable[[Lease, Lease], tuple[str, str]],
         notice_of_loss: Callable[[Lease], Reason],
     ) -> None:
-        """Update every lease after machine or cluster were read, in one write.
+        """Update every lease in one write, after machine or cluster were read.
 
-        If a lease ends, the facts of its server are removed.
+        If a lease ends, the facts about its server are removed.
 
         Args:
             after: returns the lease as it is after the reading; the same object if nothing changed.
             cause: returns why the lease changed and the evidence, for the journal, from the lease before and after.
-            notice_of_loss: returns the notice for the user of a lost lease.
+            notice_of_loss: returns the notice for the user of a lost lease, whose device is gone.
         """
         seen = [(lease, after(lease)) for lease in tuple(self.state.leases.values())]
         changed = [(before, now) for before, now in seen if now is not before]
@@ -335,10 +349,10 @@ def _is_over(lease: Lease) -> bool:
 
 
 def possible(step: T | Reason) -> T:
-    """Return `step`, the result of a change of a ticket or lease, if the change was possible.
+    """Return `step`, the result of a change of a ticket or lease, or raise if the change is not possible.
 
     Raises:
-        Refused: 409, the change is not possible any more; `step` is the reason.
+        Refused: 409; `step` is the reason why the change is not possible any more.
     """
     if isinstance(step, Reason):
         raise Refused.because(409, step, "ticket")
