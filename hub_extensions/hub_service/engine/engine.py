@@ -71,7 +71,9 @@ AGAIN = 5.0  # seconds until a loop that failed is started again
 
 
 class Engine:
-    """A running service: created by `open`, active between `start` and `stop`.
+    """All parts of a running service and the connections between them; the HTTP routes call its methods.
+
+    `open` creates it. Its background loops run between `start` and `stop`.
 
     Args:
         settings: the service's settings.
@@ -161,7 +163,10 @@ class Engine:
         return engine
 
     def start(self) -> None:
-        """Start the loops. If the store is read-only, only the loops that refresh and publish are started."""
+        """Start the background loops.
+
+        If the store is read-only, only the loops that refresh and publish are started.
+        """
         settings_file = self.settings.culling.policy_file
         deciding = (
             ("deciding about idle servers", self.culler.run),
@@ -185,7 +190,7 @@ class Engine:
         ]
 
     async def stop(self) -> None:
-        """Cancel the loops. Tickets and leases stay as they are stored."""
+        """Cancel the background loops. Tickets (places in line) and leases stay as they are stored."""
         self.forecaster.close()
         for loop in self._loops:
             loop.cancel()
@@ -195,7 +200,12 @@ class Engine:
         self.notifier.close()
 
     async def _run_loop(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a loop again when it fails, so that an error in it stops neither this loop nor the others."""
+        """Run a background loop, and again 5 s after it has failed, so that an error in it stops no loop for good.
+
+        Args:
+            what: the loop's name for the log.
+            work: the loop.
+        """
         while True:
             try:
                 await work()
@@ -263,7 +273,10 @@ class Engine:
                 log.info("the store was copied to %s", made)
 
     async def _forget_deleted_users(self) -> None:
-        """Remove the names of deleted users from the records. An empty list of users is ignored."""
+        """Remove the names of users whom the hub has deleted from the records.
+
+        Nothing is removed if the hub lists no users at all.
+        """
         users = {user.name for user in await self.hub.users()}
         for gone in sorted(set(await self.store.users()) - users) if users else ():
             await self.store.forget_user(gone)
@@ -276,15 +289,18 @@ class Engine:
     # -------------------------------------------------------------- the hub
 
     async def ask(self, ask: messages.Ask) -> messages.TicketStatus:
-        """Join the line with one request; returns the status of its ticket (place in line). See `Tickets.ask_all`."""
+        """Handle the hub's request to start one server, and return the status of its ticket (place in line).
+
+        See `Tickets.ask_all`.
+        """
         (state,) = await self.ask_all((ask,))
         return state
 
     async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
-        """Join the line, and return the status of each ticket (place in line). See `Tickets.ask_all`.
+        """Handle the hub's requests to start servers, and return the statuses of their tickets (places in line).
 
-        A request whose spawner ended with its hub (`Ask.kept`) has nobody who waits for the answer: the service asks
-        the hub to start that server again.
+        See `Tickets.ask_all`. If a request is `Ask.kept`, its spawner ended with its hub, so nobody waits for the
+        answer: the service asks the hub to start that server again.
         """
         self.reconciler.note_hub_contact()
         for ask in asks:
@@ -296,36 +312,46 @@ class Engine:
         return answers
 
     async def started(self, ticket: str, report: messages.Started) -> messages.TicketStatus:
-        """See `Tickets.started`."""
+        """Record the hub's report that a server's process was started, or that the server is ready.
+
+        See `Tickets.started`.
+        """
         self.reconciler.note_hub_contact()
         return await self.queue.started(ticket, report)
 
     async def ended(self, ticket: str, report: messages.Ended) -> None:
-        """See `Tickets.ended`."""
+        """Record the hub's report that a try to start a server was cancelled or has failed. See `Tickets.ended`."""
         await self.queue.ended(ticket, report)
         self.watcher.refresh_soon()
 
     async def stopped(self, report: messages.Stopped) -> None:
-        """See `Tickets.stopped`."""
+        """Record the hub's report that a server has stopped. See `Tickets.stopped`."""
         self.watcher.hear_stop(report.user, report.server, report.polled)
         await self.queue.stopped(report)
         self.watcher.refresh_soon()
 
     async def signed_out(self, report: messages.SignedOut) -> messages.DrainState:
-        """Stop the server of a user who was signed out. See `drains.order`."""
+        """Stop the server of a user who was signed out at the hub. Return whether and when it stops.
+
+        See `drains.order`.
+        """
         drained = await drains.order(self.state, self.queue.transaction, report)
         self.culler.decide_soon()
         return drained
 
     async def without_session(self, reported: messages.WithoutSessions) -> None:
-        """Note the users without a session, whose accounts may no longer exist. See `drains.without_session`."""
+        """Store which users have no sign-in session at the hub, so that their accounts may no longer exist.
+
+        See `drains.without_session`.
+        """
         await drains.without_session(self.state, self.queue.transaction, reported)
         self.culler.decide_soon()
 
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
-        """Yield the status of each live ticket (place in line), then each change of one, for the hub's spawners.
+        """Stream the statuses of tickets (places in line) to the hub's spawners: first all, then each that changes.
 
-        When the hub disconnects, it may have been restarted: starts that it has forgotten are then requested again.
+        When the hub disconnects, it may have been restarted. The service then asks it to start servers again whose
+        starts it has forgotten.
         """
         self.reconciler.note_hub_contact()
         try:
@@ -338,7 +364,14 @@ class Engine:
     # -------------------------------------------------------------- users
 
     def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
-        """Return everything that the spawn form of this user needs."""
+        """Return everything that the spawn form of this user needs.
+
+        Args:
+            user: the user.
+            server: name of the server that is to be started; not used.
+            groups: the user's groups.
+            admin: whether the user is an administrator, who sees all offers.
+        """
         stands = presenters.allowed(self.state.availability(), groups, admin)
         policies = self._policies(user, groups, stands)
         at = self.state.clock.wall(self.state.read_at) if self.state.read_at else None
@@ -364,11 +397,19 @@ class Engine:
         )
 
     async def note_language(self, user: str, language: str) -> None:
-        """See `Notifier.note_language`."""
+        """Store the language of the user's last page, for mails. See `Notifier.note_language`."""
         await self.notifier.note_language(user, language)
 
     def _policies(self, user: str, groups: Sequence[str], stands: Sequence[Availability]) -> tuple[CullPolicy, ...]:
-        """Return the limits that a server of this user would have now, for each offer with a GPU."""
+        """Return the limits that a server of this user would have now, for each offer with a GPU.
+
+        Without such an offer, the limits of the configuration are returned.
+
+        Args:
+            user: the user.
+            groups: the user's groups.
+            stands: the offers that the user may see.
+        """
         known, now = frozenset(groups), self.state.clock.utc_now()
         asked = (RuledServer(user, known, each.offer.id, each.offer.pool) for each in stands if each.offer.id != CPU)
         return tuple(self.state.policies.of(server, now)[0] for server in asked) or (self.state.policy,)
@@ -421,7 +462,7 @@ class Engine:
         return None if found is None else (found.user, found.server)
 
     def queue_figures(self) -> messages.QueueFigures:
-        """Return the number of tickets (places in line) in each state, and the begin of each offer's longest wait.
+        """Return how many tickets (places in line) are in each state, and since when each offer's longest wait lasts.
 
         They are for the metrics.
         """
@@ -435,7 +476,7 @@ class Engine:
         return messages.QueueFigures(states, {offer: self.state.clock.wall(at) for offer, at in since.items()})
 
     async def leave(self, ticket: str, user: str | None, admin: str = "", why: str = "") -> None:
-        """See `Tickets.leave`."""
+        """Take a ticket (place in line) out of the line, for its user or an administrator. See `Tickets.leave`."""
         await self.queue.leave(ticket, user, admin, why)
         self.watcher.refresh_soon()
 
@@ -451,10 +492,13 @@ class Engine:
         return self.servers.server_state(user, server, trespassed)
 
     async def state_for_server(self, user: str, server: str) -> messages.ServerState | None:
-        """Return the same as `server_state`, for the server's own extension. `None` if the server is not known here.
+        """Return the same as `server_state`, for the server's own extension.
 
         If the answer asks the extension to save its notebooks, and the cause of the stop is in `INTERRUPTED`, the
         extension interrupts the kernels. The stop is then recorded as irrevocable before the answer is sent.
+
+        Returns:
+            `None` if the service does not know the server.
         """
         state = self.server_state(user, server)
         cause = "" if state is None or not state.save or state.countdown is None else state.countdown.cause
@@ -480,7 +524,7 @@ class Engine:
         return overview.overview(self.state, user, tickets, self.servers_of(user))
 
     async def report(self, user: str, server: str, report: messages.Report) -> messages.ServerState:
-        """Store what a server's extension reports about its activity, and return the state of the server.
+        """Store what the extension in a user's server reports about its activity, and return the state of the server.
 
         Raises:
             Refused: 404, the server is not known.
@@ -498,7 +542,12 @@ class Engine:
         return await self._state_of(user, server)
 
     async def give_back(self, user: str, server: str, cpu: bool) -> messages.ServerState:
-        """Give the GPU of a server back. The server stops; with `cpu` it comes back without one. See `drains`."""
+        """Give the GPU of a server back, because its user pressed the button: the server stops. See `drains`.
+
+        Args:
+            user, server: name of the user and of the server.
+            cpu: whether the server is started again without a GPU.
+        """
         await drains.give_back(self.state, self.queue.transaction, user, server, cpu)
         self.culler.decide_soon()
         return await self._state_of(user, server)
@@ -512,7 +561,7 @@ class Engine:
     # -------------------------------------------------------------- admins
 
     async def admin_overview(self, asked: Asked) -> Overview:
-        """Return the requested part of the administrators' page."""
+        """Return the requested part of the administrators' page: GPUs, their servers, people in line and health."""
         offers = self.form("", "", (), True).offers
         line = sorted(self.state.tickets.values(), key=lambda ticket: ticket.first_place)
         shown = paged(line, asked.people, PEOPLE_A_PAGE)
@@ -530,21 +579,21 @@ class Engine:
         return self._days[span]
 
     def offer_sources(self) -> tuple[messages.OfferEvidence, ...]:
-        """Return what measures the use of each offer's GPUs, for administrators."""
+        """Return what measures how busy each offer's GPUs are (NVML, DCGM), for administrators."""
         found = offer_sources(self.state, self.culler, self._sources)
         self._sources.update(found)
         return tuple(found.values())
 
     async def leases(self) -> tuple[messages.LeaseInfo, ...]:
-        """Return all leases that have not ended, for administrators."""
+        """Return all leases (servers' rights to their GPUs) that have not ended, for administrators."""
         return await lease_view.all_leases(self.state, self.culler, self.watcher)
 
     def lease_states(self) -> Mapping[str, int]:
-        """Return the number of leases in each state, for the metrics."""
+        """Return the number of leases (servers' rights to their GPUs) in each state, for the metrics."""
         return lease_view.lease_states(self.state)
 
     def lease_uses(self) -> Iterator[LeaseUse]:
-        """Return how busy the device of each running lease is, for the metrics."""
+        """Return how busy the device of each running lease (a server's right to its GPU) is, for the metrics."""
         return lease_view.lease_uses(self.state, self.culler)
 
     async def culling(self) -> messages.CullingView:
@@ -553,7 +602,14 @@ class Engine:
         return messages.CullingView(self.state.clock.utc_now(), servers, self.failed_stops.info())
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
-        """Return rows of the journal, the newest first. Only the user and administrators may see rows about a user."""
+        """Return the newest rows of the journal, the newest first.
+
+        Callers have to check the rights: only the user and administrators may see rows about a user.
+
+        Args:
+            which: filter of the rows.
+            most: maximum number of rows.
+        """
         return await self.store.journal(most, which)
 
     async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:
@@ -569,15 +625,26 @@ class Engine:
         return await self.store.usage(user, before)
 
     def cluster(self) -> messages.ClusterInfo | None:
-        """Return pools, nodes and forgotten pods of the cluster, for administrators; `None` on one machine."""
+        """Return pools (devices of one kind), nodes and forgotten pods of the cluster, for administrators.
+
+        `None` on one machine.
+        """
         return self.cluster_leases.info() if self.cluster_leases is not None else None
 
     async def give_up(self, lease: str, admin: str, why: str = "") -> None:
-        """Release a lease that seems to be over. See `ClusterLeases.give_up` and `LocalLeases.give_up`."""
+        """End a lease (a server's right to its GPU) on an administrator's order, without proof of its server's end.
+
+        See `ClusterLeases.give_up` and `LocalLeases.give_up`.
+
+        Args:
+            lease: id of the lease.
+            admin: name of the administrator.
+            why: the administrator's reason; "" if none is given.
+        """
         await self.watcher.give_up(lease, admin, why)
 
     def forecasts(self) -> messages.ForecastReport:
-        """Return the accuracy of the wait forecasts of each pool (devices of one kind), and the age of the last one."""
+        """Return the accuracy of the wait forecasts for each pool (devices of one kind), and the age of the last."""
         return self.state.forecasts.report(self.state.clock)
 
     async def progress(self, user: str, server: str, report: messages.Progress) -> bool:
@@ -593,7 +660,7 @@ class Engine:
             return transaction.state.forecasts.record_progress((user, server), report, facts.started, self.state.clock)
 
     def note_port_problem(self, problem: str) -> None:
-        """Set why the service does not listen at its own port, for `health`; "" if it does."""
+        """Record why the service does not listen at its own port, for `health`; "" if it does."""
         self._port_problem = problem
 
     @property

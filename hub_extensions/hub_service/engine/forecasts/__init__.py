@@ -1,1 +1,1 @@
-"""The wait forecasts in the service: when they are computed, by which process, and how accurate they were."""
+"""The forecasts of users' waits for a GPU: when they are computed, by which process, and how accurate they were."""

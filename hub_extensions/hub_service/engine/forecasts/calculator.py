@@ -1,4 +1,4 @@
-"""Learns from past uses (one server's time with a GPU) and computes the likely waits.
+"""Learns from past uses (one server's time with a GPU) and computes how long users in line are likely to wait.
 
 This is the part of the forecast that needs numpy and the history in memory. It runs in the worker process
 (``forecast_worker.py``). Tests and benchmarks may use it in their own process.
@@ -17,8 +17,9 @@ from hub_extensions.hub_service.engine.state.errors import CalculationEnded
 
 
 class ForecastCalculator:
-    """Computes the likely waits by a model of how long servers keep their GPUs, which learns from past uses.
+    """Computes the likely waits: P10, P50 and P90 of the time until each user in line gets a GPU.
 
+    It simulates the line with a model of how long servers keep their GPUs, which learns from past uses.
     `ForecastWorker` has the same methods and calls these in its worker process.
     """
 
@@ -28,19 +29,25 @@ class ForecastCalculator:
         self._closed = False
 
     def begin_history(self) -> None:
-        """Begin to load the history page by page: discard the pages of a history that was not loaded to its end."""
+        """Discard the pages of a history that was not loaded to its end, before a history is added page by page."""
         self._pages.clear()
 
     def add_page(self, page: Sequence[Stay]) -> None:
-        """Add a page of past uses to the history. The use that ended last comes first, within and across pages."""
+        """Add a page of past uses (one server's time with a GPU) to the history that `load_history` learns from.
+
+        The use that ended last comes first, within and across pages.
+        """
         # pickled, 20,000 uses take 1 MiB instead of 8, and the model keeps only a part of them
         self._pages.append(pickle.dumps(page, pickle.HIGHEST_PROTOCOL))
 
     def load_history(self, joins: Sequence[Given]) -> None:
-        """Forget everything, then learn from the added pages of past uses and from the errors of past forecasts.
+        """Forget what was learned, then learn from the added pages of past uses and from the errors of past forecasts.
 
         Args:
-            joins: past forecasts that users were given when they joined the line, with their outcomes.
+            joins: past forecasts that users were given when they joined the line, with the waits that followed.
+
+        Raises:
+            CalculationEnded: `close` was called meanwhile.
         """
         model = WaitModel()
         while self._pages:  # the last page first, because the model learns in the order in which uses ended
@@ -53,12 +60,12 @@ class ForecastCalculator:
     def answer(
         self, inputs: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given], seed: int
     ) -> tuple[WaitForecasts, float]:
-        """Learn what is new, then compute the likely waits.
+        """Learn from what has ended since the last call, then compute the likely waits.
 
         Args:
-            inputs: the line, the leases and their announced ends.
+            inputs: the line, the leases (servers' rights to their GPUs) and their announced ends.
             stays: past uses (one server's time with a GPU) that ended since the last call.
-            matured: forecasts whose tickets have started since the last call.
+            matured: forecasts whose tickets (places in line) have started since the last call, with the real waits.
             seed: of the simulation's random numbers.
 
         Returns:
@@ -77,7 +84,7 @@ class ForecastCalculator:
         return found, time.thread_time() - began
 
     def release(self) -> None:
-        """Forget what was learned. The history has to be loaded before the next computation."""
+        """Forget what was learned, to free the memory. The history has to be loaded before the next computation."""
         self._model = WaitModel()
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The wait forecast's part of the state: the last result, past forecasts with their outcomes, and uses to learn from.
 
-It changes with the committed changes, like the rest of the state.
+A use is one server's time with a GPU. This part is updated after each commit to the store, like the rest of the state.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ UNREAD = 20_000
 
 
 class ForecastState:
-    """The state of the wait forecast.
+    """The state of the wait forecast, a part of `State`.
 
     Attributes:
-        waits: the result of the last computation; `None` before the first one.
+        waits: the likely waits as they were computed last; `None` before the first computation.
         revision: grows with every change of tickets (places in line), leases, devices and pools (devices of one kind).
         stays: finished uses (one server's time with a GPU) from which the calculator has not learned yet.
         matured: forecasts whose tickets have started, from which the calculator has not learned yet.
-        given: ticket -> the forecasts that its user was given and whose outcome is not known yet.
-        records: pool -> the latest forecasts whose tickets have started.
+        given: ticket id -> the forecasts that its user was given and whose outcome is not known yet.
+        records: pool -> the latest forecasts whose tickets have started, with the real waits.
         joins: pool -> the forecasts of `records` that users were given when they joined the line.
         progress: server -> its last report of when its computation will be done, and that end on the running clock.
-        past: usual start times and memory peaks.
+        past: usual start times of offers, and how much GPU memory users needed.
     """
 
     def __init__(self) -> None:
@@ -67,17 +67,19 @@ class ForecastState:
         self._judged: dict[str, Accuracy] = {}
 
     def note_change(self) -> None:
-        """Increase the revision, because something has changed that waits depend on."""
+        """Increase the revision, because devices or offers have changed, so that the waits are computed again."""
         self.revision += 1
 
     def take(self, waits: LikelyWaits) -> None:
-        """Keep the result of a computation."""
+        """Keep the likely waits that were just computed, until the next ones replace them."""
         self.waits = waits
 
     # -------------------------------------------------------------- for pages and clients
 
     def fresh(self, elapsed: float) -> LikelyWaits | None:
-        """Return the result of the last computation. `None` if there is none, or if it is too old to be shown.
+        """Return the likely waits as they were computed last.
+
+        `None` if there are none, or if they are too old to be shown.
 
         Args:
             elapsed: now, in seconds of the machine's monotonic clock.
@@ -88,6 +90,8 @@ class ForecastState:
 
     def of_ticket(self, ticket: Ticket, verdict: Verdict, offer: GpuOffer, clock: RunningClock) -> Verdict:
         """Add the likely wait to the verdict (admission's answer) about a waiting ticket (the user's place in line).
+
+        The verdict is returned unchanged if no wait is known.
 
         Args:
             ticket: the ticket.
@@ -110,7 +114,15 @@ class ForecastState:
         return replace(verdict, forecast=forecast, reason=replace(reason, log_message=verdict.reason.log_message))
 
     def of_offer(self, stands: Availability, clock: RunningClock) -> Availability:
-        """Return the availability of an offer with its likely wait."""
+        """Add the likely wait of a user who joins the line now to an offer's availability (its numbers of devices).
+
+        Args:
+            stands: the availability, with an upper bound of the wait at most.
+            clock: the running clock.
+
+        Returns:
+            The availability unchanged if no wait is known.
+        """
         waits, offer = self.fresh(clock.elapsed()), stands.offer
         if waits is None or not offer.pool:
             return stands
@@ -120,12 +132,21 @@ class ForecastState:
         )
 
     def pool_of(self, waits: LikelyWaits, ticket: Ticket, offer: GpuOffer) -> str:
-        """Return the pool (devices of one kind) on whose past uses a ticket's (place in line) forecast is based."""
+        """Return the pool (devices of one kind) on whose past uses the forecast of a ticket (place in line) is based.
+
+        Args:
+            waits: the likely waits as they were computed last.
+            ticket: the ticket.
+            offer: the offer in whose line its position is counted.
+        """
         return self._pool(waits, ticket, offer, waits.tickets.get(ticket.id))
 
     @staticmethod
     def _pool(waits: LikelyWaits, ticket: Ticket, offer: GpuOffer, likely: Likely | None) -> str:
-        """Return the first pool of the ticket's wanted offers with enough past uses, as the simulation does."""
+        """Return the first pool of the ticket's wanted offers with enough past uses, as the simulation does.
+
+        The pool of `offer` is returned if no pool has enough, or if no likely wait of the ticket is known (`None`).
+        """
         if likely is None:
             return offer.pool
         pools = tuple(
@@ -157,13 +178,16 @@ class ForecastState:
     # -------------------------------------------------------------- its own record
 
     def accuracy(self, pool: str) -> Accuracy:
-        """Return the accuracy of the latest forecasts of a pool (devices of one kind)."""
+        """Return how well the latest forecasts for a pool (devices of one kind) predicted the real waits."""
         if pool not in self._judged:
             self._judged[pool] = accuracy_of(pool, self.records.get(pool, ()))
         return self._judged[pool]
 
     def report(self, clock: RunningClock) -> ForecastReport:
-        """Return the accuracy of each pool's forecasts, and the age of the last result, for administrators."""
+        """Return for administrators how accurate the forecasts for each pool (devices of one kind) are.
+
+        The report also has the age of the last result; `None` if there is no result that is still shown.
+        """
         waits = self.fresh(clock.elapsed())
         views = {} if self.waits is None else self.waits.pools
         pools = (
@@ -205,14 +229,14 @@ class ForecastState:
             self._take(given)
 
     def restore(self, still_open: Iterable[Given]) -> None:
-        """Restore, after a restart, the forecasts whose outcome is not known yet."""
+        """Restore, after a restart, the stored forecasts whose outcome is not known yet."""
         for given in still_open:
             self._take(given)
 
     def came_true(self, stored: Iterable[Given]) -> None:
-        """Restore, after a restart, the stored forecasts whose tickets have started.
+        """Restore, after a restart, the stored forecasts whose tickets (places in line) have started.
 
-        They are placed before forecasts whose tickets have started since the restart.
+        They are placed before the forecasts whose tickets have started since the restart.
 
         Args:
             stored: the forecasts, the earliest start first.
@@ -240,13 +264,16 @@ class ForecastState:
             self.joins.setdefault(given.pool, deque(maxlen=LAST)).append(given)
 
     def record_progress(self, server: ServerKey, report: Progress, started: datetime, clock: RunningClock) -> bool:
-        """Record a server's progress report and return whether it was accepted.
+        """Record a server's report of when its computation will be done.
 
         Args:
             server: name of the user and of the server.
             report: the report.
             started: when the server was ready, on the running clock.
             clock: the running clock.
+
+        Returns:
+            `False` if the report is not used, for example because a later one has come before it.
         """
         before = self.progress.get(server)
         now = clock.utc_now()

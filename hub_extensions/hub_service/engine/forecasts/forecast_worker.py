@@ -1,7 +1,7 @@
 """A worker process that computes the likely waits, so that the service needs neither numpy nor the history in memory.
 
-`ForecastWorker` is the service's end: it starts the process with the first request, and again after the process has
-ended. ``python -m`` of this module is the process. It answers one request after the other over two pipes and ends with
+`ForecastWorker`, in the service, starts the process with the first request, and again after the process has ended.
+``python -m`` of this module is the process itself. It answers one request after the other over two pipes and ends with
 the service.
 """
 
@@ -29,7 +29,9 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 class ForecastWorker:
-    """Starts and asks the worker process. One thread at a time may ask; any thread may call `close`.
+    """Starts the worker process that computes the likely waits, and sends requests to it.
+
+    One thread at a time may send requests; any thread may call `close`.
 
     Args:
         limit_seconds: a process that has not answered a request by then is killed.
@@ -48,7 +50,7 @@ class ForecastWorker:
         return None if process is None or process.poll() is not None else process.pid
 
     def begin_history(self) -> None:
-        """Call the method of the same name of `ForecastCalculator` in the worker process, as the next methods do."""
+        """Begin to load a history page by page. Like `add_page` and `load_history`, it calls `ForecastCalculator`."""
         self._ask("begin_history")
 
     def add_page(self, page: Sequence[Stay]) -> None:
@@ -60,12 +62,12 @@ class ForecastWorker:
     def answer(
         self, inputs: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given], seed: int
     ) -> tuple[WaitForecasts, float]:
-        """Learn what is new, then compute the likely waits.
+        """Learn from what has ended since the last call, then compute the likely waits.
 
         Args:
-            inputs: the line, the leases and their announced ends.
+            inputs: the line, the leases (servers' rights to their GPUs) and their announced ends.
             stays: past uses (one server's time with a GPU) that ended since the last call.
-            matured: forecasts whose tickets have started since the last call.
+            matured: forecasts whose tickets (places in line) have started since the last call, with the real waits.
             seed: of the simulation's random numbers.
 
         Returns:
@@ -86,7 +88,7 @@ class ForecastWorker:
             self._end(process)
 
     def close(self) -> None:
-        """End the process for good. A request that waits for an answer fails at once."""
+        """End the process for good. A request that is waiting for an answer fails at once with `CalculationEnded`."""
         with self._lock:
             self._closed = True
         self.release()
@@ -142,7 +144,12 @@ class ForecastWorker:
 
 
 def work(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Run the worker process: answer requests until the service closes the pipe."""
+    """Run the worker process: answer requests until the service closes the pipe.
+
+    Args:
+        requests: pickled tuples of a method's name of `ForecastCalculator` and its arguments.
+        answers: gets a pickled pair for each request: (True, result) or (False, traceback).
+    """
     from hub_extensions.adapters.allocator import trim_memory
     from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
 

@@ -1,8 +1,8 @@
-"""Decide when the likely waits are computed, and store the result. The event loop never waits for a computation.
+"""Decide when the likely waits of users in line are computed, and store them. The event loop never waits for that.
 
 The calculator learns from the usage records in the store, page by page, and then from each use (one server's time with
 a GPU) that ends. After each computation the users in line get their forecasts. Some forecasts are stored until the
-tickets start, to measure their accuracy. ``forecast_state.py`` decides which forecasts are shown.
+tickets (places in line) start, to measure their accuracy. ``forecast_state.py`` decides which forecasts are shown.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ OVERDUE_SECONDS = 60.0
 
 
 class Publisher(Protocol):
-    """Publishes the waits of tickets (users' places in line) to the hub and to open pages."""
+    """Publishes the waits of tickets (users' places in line) to the hub and to open pages; `Tickets` implements it."""
 
     def figures_changed(self) -> None:
         """Publish soon, because the waits have changed."""
 
 
 class Forecaster:
-    """Has the likely waits computed and stores them in the state.
+    """Has the likely waits of users in line computed, and puts them into the state.
 
     Args:
         state: the state.
-        store: the database, from which the history is read.
+        store: the database, from which the history of past uses is read.
         transaction: writes the forecasts that users were given.
         calculator: computes the waits. A `ForecastWorker` does so in a process of its own.
         publisher: is called when there are new waits to show.
@@ -97,7 +97,10 @@ class Forecaster:
         self._closed = False
 
     async def run(self) -> None:
-        """Load the history, then compute as long as the service runs."""
+        """Load the history of past uses, then compute the waits at each change and every 30 s, until cancelled.
+
+        After five minutes without servers or users in line, the calculator's memory is released.
+        """
         loop = asyncio.get_running_loop()
         asked_at = computed_at = -math.inf
         computed: int | None = None
@@ -119,7 +122,11 @@ class Forecaster:
             await asyncio.sleep(max(PAUSE, loop.time() - began))
 
     async def refresh(self) -> bool:
-        """Load the history if it was not loaded yet or has changed since. Return whether it was loaded now."""
+        """Load the history of past uses if it was not loaded yet or if usage records were imported since.
+
+        Returns:
+            Whether it was loaded now.
+        """
         try:
             there = await self._store.imports()
             if there == self._imports:
@@ -136,15 +143,16 @@ class Forecaster:
         return False
 
     def reload_soon(self) -> None:
-        """Load the history again at the next check: a user was deleted, whose name is to be forgotten."""
+        """Have the history loaded again at the next check, because a user was deleted whose name is to be forgotten."""
         if not self._released:
             self._imports = None
 
     async def load(self, first: bool = True) -> None:
-        """Let the calculator forget everything and learn from the latest usage records.
+        """Let the calculator forget what it learned, and learn again from the latest usage records.
 
         Args:
-            first: whether to read also the stored forecasts whose tickets have started, as after a restart.
+            first: whether to read also the stored forecasts whose tickets (places in line) have started, as after a
+                restart.
 
         Raises:
             StoreUnavailable: the store cannot be read now; what was learned before stays.
@@ -171,7 +179,7 @@ class Forecaster:
         self._history_lost = self._released = False
 
     def _lose_history(self, problem: CalculationEnded) -> None:
-        """Note that the calculator has lost what it learned, so the history is loaded before the next computation."""
+        """Record that the calculator has lost what it learned. The history is loaded before the next computation."""
         if not self._failed and not self._closed:
             log.warning("the likely waits are computed again in some seconds: %s", problem)
         self._failed = self._history_lost = True
@@ -180,7 +188,10 @@ class Forecaster:
     # -------------------------------------------------------------- one computation
 
     async def compute(self) -> None:
-        """Compute the waits from the present state. A failure is logged once; the last result is kept until too old."""
+        """Compute the waits from the present state.
+
+        A failure is logged once; the last result is kept until it is too old.
+        """
         try:
             async with self._transaction() as transaction:
                 question, elapsed = self.question(), self.state.clock.elapsed()
@@ -205,7 +216,7 @@ class Forecaster:
         self._failed = False
 
     def question(self) -> ForecastInputs:
-        """Return the inputs of a computation: the line, the leases and their announced ends, as they are now."""
+        """Return the inputs of a computation: the line, the leases (rights to GPUs) and their announced ends."""
         state, clock = self.state, self.state.clock
         now = clock.now()
         asked = {lease.id: self._asked(lease) for lease in state.leases.values()}
@@ -221,9 +232,9 @@ class Forecaster:
         return (asked or self.state.clock.wall(lease.since)).timestamp()
 
     def _end(self, lease: Lease, now: datetime) -> KnownEnd | None:
-        """Return the announced end of a server, by its countdown or its progress report, whichever is sooner.
+        """Return when a lease's server will end, if a countdown to its stop or its progress report says so.
 
-        `None` if it has neither.
+        The sooner of the two is returned. `None` if there is neither.
         """
         server = lease.user, lease.server
         found: list[KnownEnd] = []
@@ -238,7 +249,13 @@ class Forecaster:
     # -------------------------------------------------------------- the forecasts that users get
 
     async def give(self, found: WaitForecasts) -> None:
-        """Store the forecasts that users get at the join and after each full hour, to measure their accuracy."""
+        """Store the forecasts that users in line get at the join and after each full hour.
+
+        They are compared with the real waits later, to measure the accuracy.
+
+        Args:
+            found: the likely waits that were just computed.
+        """
         waits = self.state.forecasts.waits
         sizes = found.sizes if found.sizes != self._sizes else None
         if waits is None:
@@ -259,7 +276,7 @@ class Forecaster:
             log.debug("no forecast is kept: %s", problem)
 
     def _due(self, ticket: Ticket) -> int | None:
-        """Return the full hours that a ticket has waited, if its forecast has to be stored now.
+        """Return the full hours that a ticket (place in line) has waited, if its forecast has to be stored now.
 
         `None` if its forecast of this hour is stored already, or if it does not wait.
         """

@@ -1,6 +1,6 @@
-"""Derive the outcome of each wait forecast from the changes of its ticket (the user's place in line).
+"""Record how each wait forecast came out: whether its ticket (the user's place in line) started, and after what wait.
 
-The outcome is committed together with these changes.
+The outcome follows from a change of the ticket and is committed together with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hub_extensions.hub_service.engine.state.state import State
 
 
 def with_outcomes(state: State, changes: Changes) -> Changes:
-    """Add to the changes of a transaction the outcomes of forecasts.
+    """Add to the changes of a transaction the outcomes of the forecasts whose tickets they change.
 
     A forecast has an outcome when its ticket (the user's place in line) is admitted, ends, or wants other offers.
     """
@@ -47,7 +47,7 @@ def _ended(state: State, given: Given, how: str) -> Given:
 
 
 def lost_forecasts(state: State) -> tuple[Given, ...]:
-    """Return forecasts whose tickets (places in line) no longer wait and whose outcome was not recorded.
+    """Return the stored forecasts without an outcome whose tickets (places in line) no longer wait.
 
     They are returned with the outcome ``changed``, which means that the outcome cannot be known.
     """

@@ -28,7 +28,11 @@ class PastUses:
         self._begun: set[str] = set()
 
     def learn(self, records: Iterable[UsageRecord]) -> None:
-        """Learn from stored usage records after a restart. The record that ended last comes first in `records`."""
+        """Learn from stored usage records (one server's time with a GPU each) after a restart.
+
+        Args:
+            records: the records; the one that ended last comes first.
+        """
         for record in reversed(tuple(records)):
             if record.ready is not None and record.admitted is not None and not record.adopted:
                 self._started(record.offer, (record.ready - record.admitted).total_seconds())
@@ -45,12 +49,18 @@ class PastUses:
             self._ended(record)
 
     def usual_start(self, offer: OfferId) -> float | None:
-        """Return the median of the seconds from admission until a server is ready. `None` after too few starts."""
+        """Return the median of the seconds from admission until a server with this offer is ready.
+
+        `None` if fewer than `FEW` starts are known.
+        """
         known = self._starts.get(offer, ())
         return median(known) if len(known) >= FEW else None
 
     def peak_of(self, user: str) -> int | None:
-        """Return the most GPU memory, in bytes, that this user's latest servers held. `None` if it was not measured."""
+        """Return the most GPU memory, in bytes, that any of this user's latest servers held.
+
+        `None` if it was not measured.
+        """
         return max(self._peaks.get(user, ()), default=None)
 
     def forget(self, user: str) -> None:

@@ -1,8 +1,8 @@
 """Sends notices to users who have closed the page, and stores how each sending went.
 
 A notice is stored with the change that caused it, and removed when a receiver has accepted it. If the service is killed
-in between, it is sent again with the same id. Each channel has its own loop, so that a mail server that hangs delays no
-webhook.
+in between, it is sent again with the same id. Each channel (webhook, e-mail) has its own loop, so that a mail server
+that hangs delays no webhook.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class _Outcome:
 def last_sendings(settings: Settings) -> Mapping[str, Sending]:
     """Return the last successful and failed sending of each configured channel, for a command-line tool.
 
-    They are read from the SQLite file. With PostgreSQL, or if the hub does not start the service, every channel is
-    returned without a sending; the service's health page shows the real ones.
+    They are read from the SQLite file. With PostgreSQL, or if the hub does not start the service, every channel has an
+    empty value; the service's health page shows the real ones.
     """
     file = sqlite_file(settings.store_url) if settings.started_by_hub else None
     known = read_sendings((note_in(file, SENDINGS) if file is not None else None) or "{}")
@@ -100,10 +100,10 @@ def _channels(settings: Settings) -> tuple[str, ...]:
 
 
 class Notifier:
-    """Sends the notices that are due.
+    """Sends the notices to users that are due, by webhook and e-mail.
 
     Attributes:
-        channels: the configured ways to send a notice, such as webhook and e-mail; each has its own `run`.
+        channels: names of the configured ways to send a notice. Each has its own `run`.
     """
 
     def __init__(self, state: State, transaction: Transactions, settings: Settings) -> None:
@@ -128,18 +128,18 @@ class Notifier:
         self._room = {channel: asyncio.Semaphore(AT_ONCE) for channel in self.channels}
 
     def loops(self) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
-        """Return the loops to run, with their names for the log."""
+        """Yield the loops that send, one for each channel (webhook, e-mail), with their names for the log."""
         for channel in self.channels:
             yield f"telling users by {channel}", partial(self.run, channel)
 
     async def run(self, channel: str) -> None:
-        """Send what is due by one channel until cancelled."""
+        """Send the notices of one channel (webhook, e-mail) when they are due, until cancelled."""
         while True:
             await self.send_due(channel)
             await asyncio.sleep(EVERY)
 
     async def send_due(self, channel: str) -> None:
-        """Try once to send each notice of this channel that is due."""
+        """Try once to send each notice of this channel (webhook, e-mail) that is due."""
         mine = [each for each in self.state.notices.deliveries.values() if each.channel == channel]
         await asyncio.gather(*(self._handle(each) for each in sorted(mine, key=lambda each: each.due)))
 
@@ -158,7 +158,10 @@ class Notifier:
                     await transaction.write(Changes(meta=note))
 
     def status(self) -> Mapping[str, str] | None:
-        """Return channel -> a sentence about its last sending. `None` if no channel is configured."""
+        """Return for each channel (webhook, e-mail) a sentence about its last sending.
+
+        `None` if no channel is configured.
+        """
         return {channel: self._sending(channel).text for channel in self.channels} or None
 
     def sent(self) -> bool | None:
@@ -308,7 +311,11 @@ class Notifier:
     def _reached(self, warning: Delivery) -> tuple[ServerFacts, ...]:
         """Return the server's facts, changed to record that the warning of its stop has reached the user.
 
-        Empty if the notice is no such warning, or if that stop is not announced any more.
+        Args:
+            warning: the notice that was sent.
+
+        Returns:
+            Empty if the notice is no such warning, or if that stop is not announced any more.
         """
         facts = self.state.facts.get(warning.run_of)
         if warning.kind in (READY, LETTER) or facts is None or facts.started != warning.run:

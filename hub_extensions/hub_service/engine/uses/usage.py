@@ -1,8 +1,8 @@
-"""Usage records, derived from the changes of leases, tickets and servers.
+"""Usage records (who held which GPU, how long and how busy), derived from changes of leases, tickets and servers.
 
-A use (`core.usage.Use`) is one server's time with a GPU, or without one. `with_uses` runs in every transaction: it
-adds a use that begins, and turns a use that ends into a usage record in the same commit. `Measuring` measures every
-few seconds how busy the devices are, and stores the result once a minute.
+A use (`core.usage.Use`) is one server's time with a GPU, or without one. `with_uses` runs in every transaction: it adds
+a use that begins, and turns a use that ends into a usage record in the same commit. `Measuring` measures every few
+seconds how busy the devices are, and stores the result once a minute.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def with_uses(state: State, changes: Changes) -> Changes:
 
 
 def missing_uses(state: State) -> tuple[Use, ...]:
-    """Create uses for leases and servers that have none, because an earlier version did not write them.
+    """Create uses for stored leases and servers that have none, because an earlier version did not write them.
 
     A use is one server's time with a GPU, or without one.
     """
@@ -67,8 +67,8 @@ def missing_uses(state: State) -> tuple[Use, ...]:
 def record_late_report(state: State, server: ServerKey, end: UseEnd) -> Changes:
     """Return the changes that record why a server ended, when the hub reports the cause late.
 
-    The cause is added to the open use (one server's time with a GPU) or, if that has ended already, to a usage record
-    that is at most `LATE_REPORT` old. A cause that is known already is kept.
+    The cause is added to the use (one server's time with a GPU) if that is still open. Otherwise it is added to a usage
+    record that is at most `LATE_REPORT` old. A cause that is known already is kept.
 
     Args:
         state: the present state.
@@ -85,7 +85,10 @@ def record_late_report(state: State, server: ServerKey, end: UseEnd) -> Changes:
 
 
 class _Following:
-    """Derives which uses begin, change or end, by comparing one set of changes with the state before them."""
+    """Derives which uses begin, change or end, by comparing one set of changes with the state before them.
+
+    A use is one server's time with a GPU, or without one.
+    """
 
     def __init__(self, state: State, changes: Changes) -> None:
         self.state = state
@@ -116,7 +119,7 @@ class _Following:
         return None if key in self.gone else self.uses.get(key) or self.state.uses.get(key)
 
     def _cpu_use(self, server: ServerKey) -> Use | None:
-        """Return the open use of a server without a GPU. `None` if there is none.
+        """Return the use that a server without a GPU has open. `None` if there is none.
 
         The index of these uses is built once for all changes.
         """
@@ -189,7 +192,9 @@ class _Following:
         return self._end_here((lease.user, lease.server), lost=was is LeaseState.LOST)
 
     def _end_here(self, server: ServerKey, *, lost: bool = False) -> UseEnd:
-        """Return how the use of a running server ends. If the service is stopping the server, that stop's cause counts.
+        """Return for what cause a running server ends.
+
+        If the service is stopping the server, the cause of that stop counts.
 
         Args:
             server: name of the user and of the server.
@@ -243,7 +248,7 @@ class _Bucket:
 
 
 class Measuring:
-    """Measures how busy the GPU of each running lease is, and sums the measurements by the minute.
+    """Measures how busy the GPU of each running lease (server's right to its GPU) is, and sums it up by the minute.
 
     A measurement is in the state at once, and in the store after the end of its minute. If the service is killed, less
     than a minute of measurements is lost.
@@ -259,15 +264,15 @@ class Measuring:
         figure_of: Callable[[Lease], Figure],
         device_of: Callable[[Lease], str],
     ) -> tuple[dict[str, Use], Changes]:
-        """Measure every running lease once, in batches between which other tasks run.
+        """Measure the GPU of every running lease once, in batches between which other tasks run.
 
         Args:
-            figure_of: returns what is measured of a lease now.
+            figure_of: returns how busy the GPU of a lease is now.
             device_of: returns the device of a lease, as the usage record names it; "" if it is unknown.
 
         Returns:
-            The measured uses by key, for the state; and the minutes that ended and have to be stored now. The same
-            minutes are returned again until `written` is called.
+            The measured uses (one server's time with a GPU) by key, for the state; and the minutes that ended and have
+            to be stored now. The same minutes are returned again until `written` is called.
         """
         moment = _now(self.state)
         running = [each for each in self.state.leases.values() if each.state in (LeaseState.RUNNING, LeaseState.LOST)]
@@ -296,7 +301,7 @@ class Measuring:
         )
 
     def written(self) -> None:
-        """Forget the minutes that `take` returned last, because they have been stored."""
+        """Record that the minutes that `take` returned last have been stored, so that they are not returned again."""
         self._unwritten = []
 
     def _take(self, lease: Lease, use: Use, figure: Figure, node: str, device: str, moment: Moment) -> Use:

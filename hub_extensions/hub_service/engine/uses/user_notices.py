@@ -29,11 +29,11 @@ NOTICES_LAST = timedelta(hours=24)  # pages show a notice this long
 
 
 class UserNotices:
-    """Notices for users without an open page.
+    """Notices for users without an open page, a part of `State`.
 
     Attributes:
         config: how notices are sent.
-        deliveries: the notices that are being sent by a channel (webhook or e-mail), by their keys.
+        deliveries: the notices that are being sent by a channel (webhook or e-mail), by `Delivery.key`.
         sendings: channel -> its last successful and its last failed sending.
         failures: failed starts, the oldest first. They are shown until a later start of the server is ready.
         letters: messages of administrators to the users of single servers.
@@ -65,7 +65,7 @@ class UserNotices:
             self._by_user.setdefault(notice.user, []).append(notice)
 
     def remember(self, changes: Changes) -> None:
-        """Apply changes that have been stored."""
+        """Apply changes that have just been written to the store."""
         for delivered in changes.delivered:
             self.deliveries.pop(delivered, None)
         for delivery in changes.deliveries:
@@ -112,7 +112,7 @@ class UserNotices:
     def language_note(self, user: str, language: str) -> Mapping[str, str]:
         """Return the values to store (`engine.state.meta`) if the language of the user's page has changed.
 
-        An empty mapping if it has not changed.
+        Empty if it has not changed.
         """
         if language == self.languages.get(user, self.usual):
             return {}
@@ -128,5 +128,5 @@ class UserNotices:
         return Changes(meta={**meta, **self.language_note(user, self.usual)})
 
     def forget_old(self, now: datetime) -> None:
-        """Forget notices that are not shown any more."""
+        """Remove from memory the notices that are older than 24 h, so that pages do not show them any more."""
         self._by_user = {user: rows for user in self._by_user if (rows := [*self.recent(user, now)])}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # one machine needs no library of Kubernetes
 
 
 def all_cards(state: State, evidence: ServerEvidence, cluster: ClusterLeases | None) -> tuple[Card, ...]:
-    """Return all GPUs of the machine or the cluster, with the leases on each.
+    """Return all GPUs of the machine or the cluster, with the leases (servers' rights to them) on each.
 
     Args:
         state: the present state.
@@ -85,12 +85,12 @@ async def admin_overview(
     health: Health,
     queue: PageRows[TicketInfo],
 ) -> Overview:
-    """Return the content of the administrators' page. GPUs beyond the requested page only count in the totals.
+    """Return the content of the administrators' page. GPUs that are not on the requested page count in the totals only.
 
     Args:
         state: the present state.
         evidence: the measurements.
-        watcher: knows which leases cannot be proved over.
+        watcher: knows the leases (servers' rights to GPUs) that seem to be over without proof.
         cluster: reads the cluster's pools and nodes. `None` on one machine.
         asked: which parts, pages and filters the administrator requested.
         offers: all offers, as administrators see them.

@@ -36,7 +36,7 @@ def warned_rows(
 
     Args:
         state: the present state.
-        grounds: returns what is known about a server.
+        grounds: returns what is known about a server, as sentences.
         judged: for each server, its facts before and after the decision, and the decision.
     """
     rows = []
@@ -59,14 +59,14 @@ def warned_rows(
 def kept_row(
     state: State, kind: str, facts: ServerFacts, until: datetime | None, grounds: Sequence[Reason]
 ) -> JournalRow:
-    """Return a row of the journal for a server whose user has pressed *keep*, which protects it from a stop.
+    """Return a row of the journal for a server whose user has pressed *Keep*, which protects it from a stop.
 
     Args:
         state: the present state.
-        kind: `KEPT` or `EXTENDED`.
-        facts: of the server.
+        kind: `KEPT` (not stopped as idle for a while) or `EXTENDED` (a longer time limit).
+        facts: what culling knows about the server.
         until: the server is protected until then, on the running clock. `None` if that is not known.
-        grounds: what is known about the server, for the audit.
+        grounds: what is known about the server, as sentences.
     """
     code = "extended-until" if kind == EXTENDED else "kept-until"
     why = [] if until is None else [explain(code, at=state.clock.wall(until))]
@@ -78,15 +78,15 @@ def kept_row(
 async def culled_servers(
     state: State, decide: Callable[[ServerFacts], CullDecision], grounds: Grounds
 ) -> tuple[messages.CulledServer, ...]:
-    """Return the present decision about each running server, sorted by the time of the stop, without a stop last.
+    """Return what culling decides about each running server now. The server that stops first comes first.
 
-    In a dry run it is the decision that would be made. Servers are judged in batches, between which other tasks run; a
-    server that ends meanwhile is left out.
+    In a dry run it is the decision that would be made. Servers that do not stop come last. They are judged in batches,
+    between which other tasks run; a server that ends meanwhile is left out.
 
     Args:
         state: the present state.
         decide: returns the decision about a server.
-        grounds: returns what is known about a server.
+        grounds: returns what is known about a server, as sentences.
     """
     looked, wall = list[messages.CulledServer](), state.clock.wall
     async for facts in in_batches(state.facts.values()):

@@ -18,9 +18,10 @@ from hub_extensions.hub_service.engine.views.presenters import other_ends
 
 
 class LeaseUse(NamedTuple):
-    """The use of a running lease's device (how busy it is), for the metrics.
+    """How busy the device of a running lease (a server's right to its GPU) is, for the metrics.
 
     Attributes:
+        offer: the offer of the lease.
         percent: the use of the device in percent; `None` if nothing measures it.
         source: what measured it, such as ``nvml`` or ``dcgm``; ``none`` if nothing does.
     """
@@ -31,25 +32,40 @@ class LeaseUse(NamedTuple):
 
 
 async def all_leases(state: State, evidence: ServerEvidence, watcher: LeaseWatcher) -> tuple[LeaseInfo, ...]:
-    """Return all leases that have not ended. They are read in batches, between which other tasks run."""
+    """Return all leases (servers' rights to their GPUs) that have not ended, as administrators see them.
+
+    They are read in batches, between which other tasks run.
+
+    Args:
+        state: the present state.
+        evidence: the measurements and the decisions of culling.
+        watcher: finds the processes that are left of a server.
+    """
     found = [lease_info(state, evidence, watcher, lease) async for lease in in_batches(state.leases.values())]
     return tuple(info for info in found if info.lease in state.leases)
 
 
 def lease_states(state: State) -> Mapping[str, int]:
-    """Return the number of leases in each state."""
+    """Return the number of leases (servers' rights to their GPUs) in each state, such as ``running``."""
     return Counter(lease.state.value for lease in state.leases.values())
 
 
 def lease_uses(state: State, evidence: ServerEvidence) -> Iterator[LeaseUse]:
-    """Yield how busy the device of each running lease is."""
+    """Yield how busy the device of each running lease (a server's right to its GPU) is."""
     for lease in state.leases.values():
         if lease.state is LeaseState.RUNNING:
             yield LeaseUse(lease.offer, *evidence.measured(lease))
 
 
 def lease_info(state: State, evidence: ServerEvidence, watcher: LeaseWatcher, lease: Lease) -> LeaseInfo:
-    """Return everything that an administrator sees of a lease."""
+    """Return everything that administrators see of a lease (a server's right to its GPU).
+
+    Args:
+        state: the present state.
+        evidence: the measurements and the decisions of culling.
+        watcher: finds the processes that are left of a server.
+        lease: the lease.
+    """
     device = state.device(lease.device)
     facts = state.facts.get((lease.user, lease.server))
     decision = evidence.decision(facts) if facts else None

@@ -25,7 +25,8 @@ def offer_sources(
     Args:
         state: the present state.
         evidence: the measurements.
-        before: the last result for each offer. While the source stays the same, its `since` is kept.
+        before: the last result for each offer, with the time since which its source is the same. That time is kept
+            while the source stays the same.
     """
     found: dict[OfferId, messages.OfferEvidence] = {}
     for offer in (each for each in state.offers if each.pool):

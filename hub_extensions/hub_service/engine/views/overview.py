@@ -1,4 +1,4 @@
-"""The overview for one user: tickets (places in line), servers and failed starts.
+"""What the hub's pages show to one user: tickets (places in line), servers and failed starts.
 
 For administrators, the failed starts of all users.
 """
@@ -25,6 +25,12 @@ def overview(
     """Return what the hub's home page and the pages of a start show to a user.
 
     The environment of admitted servers, the waits of other offers and the signs of use are left out.
+
+    Args:
+        state: the present state.
+        user: the user.
+        tickets: the statuses of the user's tickets (places in line).
+        servers: the user's servers.
     """
     return messages.UserOverview(
         tickets=tuple(replace(ticket, grant=None) for ticket in tickets),

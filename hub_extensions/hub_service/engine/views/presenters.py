@@ -1,4 +1,7 @@
-"""Conversion of values of ``core`` to messages. A message names no user except the ticket's or server's own."""
+"""Conversion of values of ``core`` to messages of the HTTP API.
+
+A message names no user except the owner of its ticket (place in line) or server.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,10 @@ VOID = "void"
 
 
 def wait(forecast: WaitForecast) -> Wait:
-    """Convert a forecast. Its likely times are rounded outwards to whole steps, so that nobody relies on a minute.
+    """Convert the forecast of a wait to a message.
 
-    If P90 is more than three times P10, the steps are coarse.
+    Its likely times are rounded to whole steps, P10 down and P90 up, so that nobody relies on a minute. If P90 is more
+    than three times P10, the steps are coarse.
     """
 
     def seconds(value: timedelta | None) -> float | None:
@@ -62,7 +66,7 @@ def wait(forecast: WaitForecast) -> Wait:
 
 
 def offer_state(stands: Availability, closing: Closing | None = None) -> OfferState:
-    """Convert an offer for the form and the API.
+    """Convert an offer with its free devices and its wait to a message, for the spawn form and the API.
 
     Args:
         stands: the offer with its free devices and its wait.
@@ -112,13 +116,21 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
 def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) -> tuple[Availability, ...]:
     """Return the offers that a user may see: offers for everybody, and offers for one of the user's groups.
 
-    An administrator may see all.
+    Args:
+        offers: all offers.
+        groups: the user's groups.
+        admin: whether the user is an administrator, who may see all offers.
     """
     return tuple(a for a in offers if admin or not a.offer.groups or set(a.offer.groups) & set(groups))
 
 
 def smaller_and_free(wanted: Sequence[OfferId], stands: Sequence[Availability]) -> tuple[Availability, ...]:
-    """Return GPU offers that can start now and are smaller than every wanted offer, as suggestions."""
+    """Return GPU offers that can start now and are smaller than every wanted offer, as suggestions for a waiting user.
+
+    Args:
+        wanted: the offers that the user waits for.
+        stands: all offers that the user may see.
+    """
     smaller = [{o.id for o in smaller_free(a.offer, stands)} for a in stands if a.offer.id in wanted]
     both = set.intersection(*smaller) if smaller else set()
     return tuple(a for a in stands if a.offer.id in both and a.wait.now and a.offer.id not in wanted)
@@ -127,10 +139,10 @@ def smaller_and_free(wanted: Sequence[OfferId], stands: Sequence[Availability]) 
 def grant(
     lease: Lease | None, offer: OfferId, service_url: str, simulate: str | None, pod: PodAsk | None = None
 ) -> LeaseGrant:
-    """Return the grant for an admitted server: the environment variables and the pod's request.
+    """Return what an admitted server gets: the environment variables, and what its pod requests.
 
     Args:
-        lease: the server's lease of a device. `None` for CPU only.
+        lease: the server's right to a device. `None` for CPU only.
         offer: id of the granted offer.
         service_url: address of this service for the server.
         simulate: name of the layout of simulated GPUs. `None` if the GPUs are real.
@@ -154,7 +166,7 @@ def grant(
 
 
 def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock) -> TicketInfo:
-    """Convert a ticket (a place in line) for a list.
+    """Convert a ticket (a place in line) for a list of tickets.
 
     Args:
         ticket: the ticket.
@@ -208,11 +220,11 @@ def waiting(
 def admitted(
     ticket: Ticket, given: LeaseGrant, title: str, simulated: bool, clock: RunningClock, usual: float | None = None
 ) -> TicketMessage:
-    """Return the status of an admitted ticket, with its grant.
+    """Return the status of an admitted ticket (a place in line), whose server may start.
 
     Args:
         ticket: the ticket.
-        given: the grant: environment variables and the pod's request.
+        given: what the server gets: environment variables and the pod's request.
         title: the offer's title.
         simulated: whether the granted device is simulated.
         clock: the running clock, which converts times to wall-clock time.
@@ -238,7 +250,7 @@ def admitted(
 
 
 def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> TicketMessage:
-    """Return the status of a ticket that waits no more.
+    """Return the status of a ticket (a place in line) that waits no more.
 
     Args:
         ticket: the ticket.
@@ -263,12 +275,25 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
 
 
 def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMessage:
-    """Return the status of a waiting ticket whose position in line cannot be computed now. The position is 0 in it."""
+    """Return the status of a waiting ticket (a place in line) whose position cannot be computed now. It has position 0.
+
+    Args:
+        ticket: the ticket.
+        reason: why the position is unknown.
+        clock: the running clock, which converts times to wall-clock time.
+    """
     return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(replace(reason, log_message=""))))
 
 
 def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> Countdown | None:
-    """Convert a culling decision to the countdown that the server's panel shows. `None` if no countdown is shown."""
+    """Convert a culling decision to the countdown in the server's panel. `None` if no countdown is shown.
+
+    Args:
+        facts: what culling knows about the server.
+        decision: the decision about it.
+        policy: the server's limits.
+        clock: the running clock, which converts times to wall-clock time.
+    """
     if decision.stops_at is None or decision.cause is None or decision.reason is None:
         return None
     return Countdown(
@@ -284,7 +309,13 @@ def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, cl
 
 
 def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> tuple[OtherEnd, ...]:
-    """Return the other causes for which a server would stop, after the earliest one."""
+    """Return the causes, besides the earliest one, for which a server is to stop later. Empty if it is not to stop.
+
+    Args:
+        decision: the culling decision about the server.
+        policy: the server's limits.
+        clock: the running clock, which converts times to wall-clock time.
+    """
     if decision.stop is None or decision.stops_at is None:
         return ()
     return tuple(
@@ -303,7 +334,7 @@ def memory_of(lease: Lease, device: Device | None, offer: GpuOffer | None) -> in
     """Return the bytes of GPU memory that a server may use. `None` if neither device nor offer has a known memory.
 
     Args:
-        lease: the server's lease, which contains its share.
+        lease: the server's right to its GPU, with its share of the device.
         device: the lease's device. `None` if it is not known; the offer's memory counts then.
         offer: the lease's offer. `None` if it does not exist any more.
     """
@@ -313,7 +344,12 @@ def memory_of(lease: Lease, device: Device | None, offer: GpuOffer | None) -> in
 
 
 def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolInfo, ...]:
-    """Convert the pools of a cluster (the devices of one kind each), with their offers and nodes."""
+    """Convert the pools of a cluster (the devices of one kind each) to messages for administrators.
+
+    Args:
+        survey: the pools, as the cluster was read last.
+        offers: all offers, which are listed with their pools.
+    """
     by_pool: dict[str, list[OfferId]] = {}
     for offer in offers:
         by_pool.setdefault(offer.pool, []).append(offer.id)
@@ -334,5 +370,5 @@ def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolIn
 
 
 def notices(rows: Iterable[NoticeRow]) -> tuple[Notice, ...]:
-    """Convert the notices that the user's next page shows."""
+    """Convert the stored notices that the user's next page shows to messages."""
     return tuple(Notice(each.at, each.server, each.text, each.reasons) for each in rows)

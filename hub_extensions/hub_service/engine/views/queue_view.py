@@ -42,17 +42,17 @@ class QueueView:
 
     @classmethod
     def of(cls, state: State) -> QueueView:
-        """Return the view of the state as it is now."""
+        """Compute the view of the state as it is now."""
         snapshot = state.queue_snapshot()
         return cls(state.revision, standing(snapshot, state.clock.now()), state.availability(), snapshot.node_sets)
 
     def besides(self, ticket: Ticket, own: WaitForecast | None) -> tuple[tuple[Availability, ...], bool]:
-        """Return the offers to suggest to a waiting user: available at once, or sooner than the wanted offers.
+        """Return the offers to suggest to a waiting user: free at once, or likely free sooner than the wanted ones.
 
         Args:
-            ticket: the user's ticket.
-            own: the wait forecast of the ticket itself. `None` if it is unknown; only offers that are available at once
-                are suggested then.
+            ticket: the user's place in line.
+            own: the wait forecast of the ticket itself. `None` if it is unknown; only offers that are free at once are
+                suggested then.
 
         Returns:
             The offers; and whether any offer that the user may see is simulated.
@@ -65,11 +65,11 @@ class QueueView:
         return (*now, *islice(better, MOST_SOONER)), simulated
 
     def _found(self, ticket: Ticket) -> tuple[tuple[Availability, ...], tuple[Availability, ...], bool]:
-        """Return the parts of `besides` that tickets with the same wishes share.
+        """Return the parts of `besides` that tickets with the same wanted offers, groups and nodes share.
 
         Returns:
-            Offers that are available at once; other offers with a forecast, the shortest wait first; and whether any
-            offer that the user may see is simulated.
+            Offers that are free at once; other offers with a forecast, the shortest wait first; and whether any offer
+            that the user may see is simulated.
         """
         wanted = [choice.offer for choice in ticket.wanted_offers]
         key = (*wanted, ticket.groups, self.nodes.get(ticket.id))
@@ -86,7 +86,9 @@ class QueueView:
 
 
 def content_of(state: TicketStatus) -> tuple[object, ...]:
-    """Return the parts of a ticket's status that its page shows. If they differ, a new status is sent to the page.
+    """Return the parts of a ticket's status that its page shows.
+
+    If they have changed, a new status is sent to the page.
 
     Waits are rounded as they are shown, so a change of a few seconds makes no difference.
     """

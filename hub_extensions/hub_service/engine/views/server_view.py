@@ -1,4 +1,4 @@
-"""A server's own view: the reports of its extension, what the extension may know, and the button *keep* in its panel.
+"""What concerns a single server: the reports of its extension, what the extension may read, and its button *Keep*.
 
 *Keep* protects a server for a while from being stopped as idle, or extends its time limit.
 """
@@ -30,7 +30,13 @@ UNKNOWN = "This server is not known to run."
 
 
 class ServerView:
-    """Stores reports of servers' extensions and presses of *Keep*, and returns the state that the panel shows."""
+    """Handles the requests of the extension in a user's server: its reports, presses of *Keep*, and the panel's state.
+
+    Args:
+        state: the state.
+        transaction: writes changes.
+        evidence: judges how busy a server is and when it stops.
+    """
 
     def __init__(self, state: State, transaction: Transactions, evidence: Culler) -> None:
         self.state = state
@@ -101,7 +107,7 @@ class ServerView:
                 raise Refused(503, f"Not kept: {problem.message}", "keep", "store-unavailable") from problem
 
     def server_state(self, user: str, server: str, trespassed: bool) -> messages.ServerState | None:
-        """Return the state that a server's own extension may read. `None` if the service does not know the server.
+        """Return everything that a server's own extension may read. `None` if the service does not know the server.
 
         Args:
             user, server: name of the user and of the server.
@@ -176,9 +182,9 @@ class ServerView:
         return messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
 
     def _figures(self, lease: Lease | None) -> messages.Figures | None:
-        """Return the use of this server's own device as DCGM measured it.
+        """Return how busy this server's own device is, as DCGM measured it.
 
-        `None` if the service can read the use from the card itself, or if DCGM has no value either.
+        `None` if the service can read that from the card itself, or if DCGM has no value either.
         """
         if lease is None:
             return None
@@ -191,7 +197,14 @@ class ServerView:
         return messages.Figures(use.uuid, use.at, use.used_percent, use.source, use.counters)
 
     def _rule(self, user: str, lease: Lease | None, offer: OfferId, facts: ServerFacts | None) -> Reason | None:
-        """Return the sentence about when this server stops by itself. `None` if no limit stops it."""
+        """Return the sentence about when this server stops by itself. `None` if no limit stops it.
+
+        Args:
+            user: owner of the server.
+            lease: its right to its GPU. `None` for CPU only.
+            offer: the offer with which it runs.
+            facts: what culling knows about it. `None` if it does not run yet.
+        """
         policy = self.state.policy_of(user, offer)
         if not policy.enabled or policy.never:
             return None

@@ -20,10 +20,10 @@ def is_current(kept: Days | None, now: datetime) -> bool:
 
 
 async def usage_days(state: State, past: Iterable[CountedUse], span: Span, now: datetime) -> Days:
-    """Return how the GPUs were used in a span of time.
+    """Return how the GPUs were used in a span of time, for administrators.
 
     Args:
-        state: the present state, which has the open uses (a use is one server's time with a GPU).
+        state: the present state, with the uses (one server's time with a GPU each) that have not ended.
         past: the finished uses.
         span: day, week or month.
         now: by the wall clock.
