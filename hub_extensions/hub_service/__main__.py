@@ -1,9 +1,9 @@
 """``python -m hub_extensions.hub_service``: starts the service under a small parent process, and ends it with its hub.
 
-The hub starts it with ``--config FILE``. ``--ask-hub --state-dir DIR`` is for a service that something else starts
-(its own Deployment): the environment has the hub's address, and the hub sends the settings. Large modules are
-imported by the child only, after its parent's process id is noted, because a hub that stops during the imports must
-not wait for them (T14 and T16 in ``docs/upstream.md``).
+The hub starts it with ``--config FILE``. With ``--ask-hub --state-dir DIR`` something other than the hub starts it,
+such as its own Deployment: the environment has the hub's address, and the hub sends the settings. Large modules are
+imported by the child only, after its parent's process id is noted, because a hub that stops during the imports must not
+wait for them (T14 and T16 in ``docs/upstream.md``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ EXIT_BAD_SETTINGS = 78  # as in sysexits.h: the configuration is wrong, and star
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until a stop is requested; returns the exit status."""
+    """Run the service until a stop is requested; return the exit status.
+
+    Args:
+        arguments: the command line. `None` for that of this process.
+    """
     parent = os.getppid()
     options = _options(arguments)
     # the shell or script that starts a service apart may end before it
@@ -28,7 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace, supervisor: int) -> int:
-    """Run the service in the child process, which stops when the supervising parent process (`supervisor`) ends."""
+    """Run the service in the child process; return the exit status.
+
+    Args:
+        options: the parsed command line.
+        supervisor: process id of the supervising parent. When it ends, the service stops.
+    """
     from hub_extensions.adapters.allocator import limit_arenas
 
     limit_arenas()

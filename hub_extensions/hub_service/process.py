@@ -45,15 +45,16 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Lifetime:
-    """Decides when the service stops: a signal, or the end of the parent, sets `stopping`. The process is killed
-    STOP_SECONDS later.
+    """Decides when the service stops: a signal, or the end of the parent process, sets `stopping`.
 
-    Created in the event loop's thread.
+    If the orderly stop takes longer than `STOP_SECONDS`, the process is killed. An instance has to be created in the
+    event loop's thread, and is used as a context manager.
 
     Args:
-        parent: the parent's process id at the very start; `None` to watch none.
+        parent: process id of the parent, read at the very start; `None` if no parent is watched.
 
     Attributes:
+        stopping: is set when the service has to stop.
         why: the reason of the stop, for the log; "" until then.
         status: the exit status with which the process has to end.
     """
@@ -79,7 +80,12 @@ class Lifetime:
         self._done.set()
 
     def stop(self, why: str, status: int = 0) -> None:
-        """Begin the orderly stop. Further calls change nothing."""
+        """Begin the orderly stop. Further calls change nothing.
+
+        Args:
+            why: the reason, for the log.
+            status: the exit status with which the process has to end.
+        """
         if self.stopping.is_set():
             return
         self.why = why
@@ -104,8 +110,12 @@ class Lifetime:
 
 
 class StoreLock:
-    """A lock on a file beside the store, so that it is used by one service only. The kernel releases it when its
-    holder dies.
+    """A lock on a file beside the store, so that only one service uses the store.
+
+    The kernel releases it when the process that holds it dies.
+
+    Args:
+        path: the lock file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,7 +123,7 @@ class StoreLock:
         self._file: int | None = None
 
     def take(self) -> bool:
-        """Try once; returns False if another process holds the lock."""
+        """Try once to take the lock, and return whether that succeeded. It fails while another process holds it."""
         number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,7 +151,11 @@ class StoreLock:
 
 
 async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
-    """Wait until no other process holds the lock file at `path`, and take it; returns `None` if a stop came first."""
+    """Wait until no other process holds the lock file at `path`, and take the lock.
+
+    Returns:
+        The lock; `None` if the service was told to stop before.
+    """
     lock = StoreLock(path)
 
     def waiting() -> str:
@@ -151,7 +165,10 @@ async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
 
 
 async def wait_for_database(lock: DatabaseLock, lifetime: Lifetime) -> bool:
-    """Wait until no other GPU service holds the lock in the database, and take it; returns False if a stop came first.
+    """Wait until no other GPU service holds the lock in the database, and take it.
+
+    Returns:
+        False if the service was told to stop before.
 
     Raises:
         StoreUnavailable: the database does not answer.
@@ -164,7 +181,13 @@ async def wait_for_database(lock: DatabaseLock, lifetime: Lifetime) -> bool:
 
 
 async def watch_database(lock: DatabaseLock, lifetime: Lifetime, status: int) -> None:
-    """Stop with `status` when the lock in the database is lost, because another service may then use the store."""
+    """Stop the service when the lock in the database is lost, because another service may then use the store.
+
+    Args:
+        lock: the lock, which this service has taken.
+        lifetime: ends the service.
+        status: the exit status with which the process then ends.
+    """
     while not lifetime.stopping.is_set() and await lock.held():
         with contextlib.suppress(asyncio.TimeoutError):
             await with_timeout(DATABASE_SECONDS, lifetime.stopping.wait())
@@ -177,7 +200,16 @@ async def watch_database(lock: DatabaseLock, lifetime: Lifetime, status: int) ->
 async def wait_for_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> list[socket.socket] | None:
     """Return listening sockets: those that the hub holds for the service, or its own as soon as the port is free.
 
-    The hub's sockets may have another port that stands in for the configured one. Returns `None` if a stop came first.
+    The hub's sockets may have another port, which is used while another program has the configured one.
+
+    Args:
+        folder: the service's own folder, through which the hub passes its sockets.
+        host: the address to listen on.
+        port: the configured port.
+        lifetime: ends the wait if the service has to stop.
+
+    Returns:
+        `None` if the service was told to stop before.
 
     Raises:
         OSError: the address cannot be used at all (not of this machine, not allowed).
@@ -204,9 +236,18 @@ async def wait_for_port(folder: Path, host: str, port: int, lifetime: Lifetime) 
 
 
 async def join_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> list[socket.socket]:
-    """Wait until the hub has bound the configured port, which another program held, and return the sockets of it.
+    """Wait until the hub has bound the configured port, which another program held, and return the sockets for it.
 
-    The service listens on another port meanwhile. Returns an empty list if a stop came first.
+    The service listens on another port meanwhile.
+
+    Args:
+        folder: the service's own folder, through which the hub passes its sockets.
+        host: the address to listen on.
+        port: the configured port.
+        lifetime: ends the wait if the service has to stop.
+
+    Returns:
+        An empty list if the service was told to stop before.
     """
     found: list[socket.socket] = []
 
@@ -227,7 +268,7 @@ async def join_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> l
 
 
 def _holder(host: str, port: int) -> str:
-    """Describe who listens at the port, for the log. It is read from the system; nothing is sent to the listener."""
+    """Describe for the log which account listens at the port, as the system reports it. Nothing is sent there."""
     others = sorted((accounts_at(host, port) or frozenset()) - {os.geteuid()})
     return f"another account (uid {others[0]})" if others else "another process"
 
@@ -238,8 +279,15 @@ async def _until(
     lifetime: Lifetime,
     pause: float = TRY_AGAIN_SECONDS,
 ) -> bool:
-    """Retry until the attempt succeeds (True) or a stop is requested (False); logs the start and the end of
-    the wait.
+    """Retry an attempt until it succeeds (True) or the service is told to stop (False).
+
+    The start and the end of the wait are logged.
+
+    Args:
+        attempt: returns whether it succeeded.
+        waiting: returns the sentence for the log when the wait starts.
+        lifetime: ends the wait if the service has to stop.
+        pause: seconds between two attempts.
     """
     began: float | None = None
     while not lifetime.stopping.is_set():

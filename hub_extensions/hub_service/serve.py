@@ -62,14 +62,26 @@ EXIT_UNAVAILABLE = 69  # as in sysexits.h: something the service needs cannot be
 
 
 async def serve(settings: Settings, parent: int) -> int:
-    """Serve until the parent ends or a signal comes; returns the exit status."""
+    """Run a service that the hub starts, until its parent process ends or a signal comes; return the exit status.
+
+    Args:
+        settings: the service's settings.
+        parent: process id of the parent.
+    """
     log_json(_hidden(str(getattr(settings, each.name)) for each in fields(settings) if not each.repr))
     with Lifetime(parent) as lifetime:
         return await _served(settings, lifetime)
 
 
 async def serve_apart(own: ServiceEnvironment, parent: int) -> int:
-    """Like `serve`, with the settings that the hub sends, until the hub has other ones; returns the exit status."""
+    """Run a service that the hub does not start, with the settings that the hub sends; return the exit status.
+
+    It also ends when the hub has other settings.
+
+    Args:
+        own: what the service knows without the hub: addresses, token and secrets.
+        parent: process id of the parent.
+    """
     log_json(_hidden((own.api_token, own.hub_secret, *own.secrets.values())))
     with Lifetime(parent) as lifetime, closing(RemoteSettings(own, lifetime)) as remote:
         settings = await remote.wait_for_settings()
@@ -136,12 +148,16 @@ async def _answering(
 ) -> AsyncIterator[bool]:
     """Open locks, port, store, hub client, engine and HTTP server, and close them in reverse order at the end.
 
-    Yields True once requests are answered, False if a stop came while it waited for a lock or the port.
-
     Args:
+        settings: the service's settings.
+        lifetime: decides when the service stops.
+        remote: detects other settings of the hub. `None` if the hub starts the service.
         not_ready: answers requests with "not ready" until the service can.
         sockets: the listening sockets of an earlier attempt; this attempt adds its own.
-        read_only: why the store is opened read-only; "" otherwise.
+        read_only: why the store is opened read-only; "" if it is opened for writing.
+
+    Yields:
+        True once requests are answered, False if the service was told to stop while it waited for a lock or the port.
     """
     # a full collection blocks the loop for 70 ms while modules load and a cluster is read, so make them rarer
     gc.set_threshold(20_000, 20, 50)
@@ -203,7 +219,7 @@ def _has_no_room(settings: Settings) -> bool:
 
 
 async def _wait_for_room(settings: Settings, lifetime: Lifetime) -> None:
-    """Wait until the store can be written again, or a stop is requested."""
+    """Wait until the disk has room for the store again, or the service is told to stop."""
     while not lifetime.stopping.is_set() and await asyncio.to_thread(_has_no_room, settings):
         with contextlib.suppress(asyncio.TimeoutError):
             await with_timeout(RETRY_SECONDS, lifetime.stopping.wait())
@@ -221,7 +237,7 @@ async def _rejoin_port(settings: Settings, engine: Engine, server: BoundedServer
 
 
 def _hidden(secrets: Iterable[str]) -> Iterator[str]:
-    """Yield the strings that log lines must not contain: each secret, and the password in a secret that is a URL."""
+    """Yield the strings that are masked in log lines: each secret, and the password in a secret that is a URL."""
     for value in secrets:
         yield value
         try:
@@ -234,7 +250,15 @@ def _hidden(secrets: Iterable[str]) -> Iterator[str]:
 
 
 async def _open_machine(settings: Settings, opened: AsyncExitStack) -> Gpus | ClusterWatch:
-    """Open the source of the GPUs: a watched cluster, or this machine."""
+    """Open what the GPUs are read from: the watch of a cluster, or the driver of this machine.
+
+    Args:
+        settings: the service's settings.
+        opened: closes it when the service ends.
+
+    Raises:
+        CannotServe: the cluster cannot be read.
+    """
     if settings.cluster is None:
         gpus = open_gpus(settings)
         opened.callback(gpus.close)
@@ -253,7 +277,10 @@ async def _open_machine(settings: Settings, opened: AsyncExitStack) -> Gpus | Cl
 
 
 class CannotServe(Exception):
-    """Something the service needs cannot be used; the text is for an administrator."""
+    """Something that the service needs cannot be used now, so the start is tried again.
+
+    The text is for an administrator.
+    """
 
 
 def make_parts(settings: Settings, engine: Engine, hub: HubApi) -> Parts:
@@ -272,10 +299,10 @@ def make_parts(settings: Settings, engine: Engine, hub: HubApi) -> Parts:
 
 
 def open_gpus(settings: Settings) -> Gpus:
-    """Return a reader of the machine's GPUs, or of simulated ones.
+    """Return a reader of this machine's GPUs; of simulated ones if a layout of simulated GPUs is configured.
 
     Raises:
-        LayoutError: the layout to simulate is missing or wrong.
+        LayoutError: the layout is missing or wrong.
     """
     layout = settings.offers.simulate
     if layout is None:
@@ -284,8 +311,9 @@ def open_gpus(settings: Settings) -> Gpus:
 
 
 def _hub_tls(environ: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return the TLS context for requests to a hub with ``c.JupyterHub.internal_ssl``, which requires a certificate of
-    its own authority. `None` without ``internal_ssl``.
+    """Return the TLS context for requests to a hub with ``c.JupyterHub.internal_ssl``; `None` without it.
+
+    Such a hub requires a client certificate of its own authority. The hub names its files in the environment.
     """
     files = [environ.get(f"JUPYTERHUB_SSL_{name}", "") for name in ("KEYFILE", "CERTFILE", "CLIENT_CA")]
     return make_ssl_context(files[0], files[1], cafile=files[2]) if all(files) else None

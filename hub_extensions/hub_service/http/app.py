@@ -49,7 +49,7 @@ PAGES = (
 
 
 def make_app(parts: Parts) -> Application:
-    """Create the application with every route below `parts.prefix`."""
+    """Create the tornado application with every route below `parts.prefix`."""
     prefix = re.escape(parts.prefix)
     given = {"parts": parts}
     specs = [URLSpec(f"{prefix}{address.pattern}", address.handler, given) for address in ROUTES]
@@ -71,7 +71,7 @@ def make_app(parts: Parts) -> Application:
 
 
 def make_server(parts: Parts) -> BoundedServer:
-    """Create the HTTP server for these routes."""
+    """Create the HTTP server for all routes of the service."""
     return BoundedServer(make_app(parts), connections=parts.connections, proves=parts.auth.proves)
 
 

@@ -52,19 +52,19 @@ class Who(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """The hub process of this installation."""
+    """The calling process is the hub of this installation, as its signature proves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server of one user, as named by the scope of its token."""
+    """The caller is one server of one user, as the scope of its token proves."""
 
     user: str
     server: str
 
 
 class Forbidden(Exception):
-    """The caller may not do this. The reason names what would be needed, and never other users."""
+    """The caller may not do this; the answer is 403. The reason names what would be needed, and never other users."""
 
     def __init__(self, why: Reason | str) -> None:
         self.why = why if isinstance(why, Reason) else Reason("forbidden", why)
@@ -72,26 +72,28 @@ class Forbidden(Exception):
 
 
 class SignAgain(Exception):
-    """The hub's signature is of an earlier run of this service, or of another time than its clock shows.
+    """The hub signed for an earlier run of this service, or at a time that is too far from this machine's clock.
 
     The answer carries the present run and time, with which the hub signs the request again.
     """
 
 
 class VerifyingOAuth(HubOAuth):  # type: ignore[misc]
-    """JupyterHub's own client for logins, with a check of the process that listens at the hub's address.
+    """JupyterHub's own client for logins. It also checks which account's process listens at the hub's address.
 
     The client sends the service's token and users' cookies there, so no other account's program may listen.
 
     Attributes:
         account: the uid that has to listen there, if the hub is on this machine; `None` to accept any.
+        times_forgotten: how often cached logins were dropped. If it changes while an answer is pending, the hub is
+            asked again.
     """
 
     account: int | None = None
     times_forgotten = 0
 
     def forget(self) -> None:
-        """Drop all cached logins, and ignore answers that are still pending."""
+        """Drop all cached logins, and have answers that are still pending requested again."""
         self.times_forgotten += 1
         self.cache.clear()
 
@@ -115,9 +117,10 @@ class Auth:
     """Authenticates the caller for every route.
 
     Attributes:
-        hub_secret, metrics_token: fixed in configuration; an empty one gives no access.
-        hub: for tokens, and for the list of administrators.
+        hub: the hub's API, to identify tokens and to look up administrators and groups.
         oauth: JupyterHub's own client, for browsers and users' API tokens.
+        hub_secret: secret with which the hub signs its requests; an empty one gives no access.
+        metrics_token: token with which Prometheus may read the metrics; an empty one gives no access.
     """
 
     hub: HubApi
@@ -130,14 +133,17 @@ class Auth:
         self.signatures = Signatures(self.hub_secret)
 
     def verify_signature(self, request: HTTPServerRequest) -> VerifiedRequest | None:
-        """Verify the hub's signature; `None` if the hub did not sign the request. Call this once for each request.
+        """Verify the hub's signature in the header Authorization. Call this once for each request.
 
         No request is sent to the hub, because the hub already polls its spawners before it accepts connections.
+
+        Returns:
+            `None` if the hub did not sign the request.
         """
         return self.signatures.verify(request.method or "", request.uri or "", request.headers.get("Authorization", ""))
 
     def is_older_hub(self, headers: HTTPHeaders) -> bool:
-        """Return whether the caller sends the hub's secret itself, as older versions did."""
+        """Return whether the caller sends the hub's secret itself as a token, as older versions of this product did."""
         return _same(bearer(headers), self.hub_secret)
 
     def proves(self, method: str, target: str, authorization: str) -> bool:
@@ -146,6 +152,7 @@ class Auth:
         No request is sent to the hub.
 
         Args:
+            method: method of the request.
             target: path and query of the request.
             authorization: the header Authorization, with a signature or a token.
         """
@@ -171,13 +178,13 @@ class Auth:
         return Server(*named)
 
     async def may_read_metrics(self, headers: HTTPHeaders) -> bool:
-        """Return whether the caller, who is not the hub, may read metrics."""
+        """Return whether a caller other than the hub may read metrics, by metrics token or a token of JupyterHub."""
         if _same(bearer(headers), self.metrics_token):
             return True
         return await self._token_may(headers, ApiAction.METRICS)
 
     async def may_read_health(self, headers: HTTPHeaders) -> bool:
-        """Return whether the caller, who is not the hub, may read the details of ``health``."""
+        """Return whether a caller other than the hub may read the details of ``health``, by a token of JupyterHub."""
         return await self._token_may(headers, ApiAction.HEALTH)
 
     def forget(self, name: str) -> None:
@@ -187,7 +194,7 @@ class Auth:
         self._admins.forget(name)
 
     async def person(self, handler: RequestHandler) -> Person | None:
-        """Return the user or service behind a cookie or token; `None` if the cookie or token is missing or not valid.
+        """Return the user or service behind a cookie or token; `None` if there is no valid one.
 
         A request that changes something, which is any but GET and HEAD, never relies on cached answers of the hub.
 
@@ -216,7 +223,10 @@ class Auth:
     async def known_name(self, handler: RequestHandler) -> str | None:
         """Return the name behind a token or cookie, before a form's body with its XSRF token is read.
 
-        `None` if nobody is logged in. The name alone gives no rights: `person` checks the caller again.
+        The name alone gives no rights: `person` checks the caller again.
+
+        Returns:
+            `None` if nobody is logged in.
 
         Raises:
             HubAway, HTTPError: the hub does not answer.
@@ -240,8 +250,9 @@ class Auth:
         return Person(caller.name, caller.kind, scopes=caller.scopes).may(action)
 
     async def _standing(self, name: str) -> tuple[bool, tuple[str, ...]]:
-        """Return whether a user is an administrator, and the groups. A token's own view lacks ``admin``, so the
-        service uses its own token.
+        """Return whether a user is an administrator, and the user's groups.
+
+        The hub is asked with the service's own token, because the view of a user's token lacks ``admin``.
         """
 
         async def ask() -> tuple[bool, tuple[str, ...]]:
@@ -252,7 +263,12 @@ class Auth:
 
 
 class ShortMemory(Generic[T]):
-    """A cache with a short lifetime, so that a panel's request does not cause a request to the hub each time."""
+    """A cache of the hub's answers with a short lifetime, so that not every request here causes a request to the hub.
+
+    Args:
+        seconds: how long an answer is kept.
+        size: maximum number of answers.
+    """
 
     def __init__(self, seconds: float = CACHE_SECONDS, size: int = CACHE_SIZE) -> None:
         self._seconds = seconds
@@ -261,7 +277,7 @@ class ShortMemory(Generic[T]):
         self._times_forgotten = 0
 
     def forget(self, key: str) -> None:
-        """Drop an entry, and ignore answers that are still pending."""
+        """Drop the answer for a key. Answers that are still pending, for any key, are not cached."""
         self._times_forgotten += 1
         self._known.pop(key, None)
 
@@ -288,7 +304,7 @@ class ShortMemory(Generic[T]):
 
 
 def bearer(headers: HTTPHeaders) -> str:
-    """Return the token of the Authorization header; "" without one."""
+    """Return the token in the header Authorization; "" if there is none."""
     found = BEARER.fullmatch(headers.get("Authorization", ""))
     return found.group(1) if found else ""
 

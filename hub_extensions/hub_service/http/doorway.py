@@ -1,4 +1,4 @@
-"""Admits new connections during a flood: first those of the hub and of clients with a valid token.
+"""Decides during a flood of new connections which are served: first those of the hub and of clients with a valid token.
 
 Reading and answering a request costs a thousand times more than looking at its first bytes. In a flood each new
 connection is therefore only inspected. If its request has a signature of the hub, or a token that is known to be valid,
@@ -36,12 +36,13 @@ WaitingConnection = tuple[socket.socket, Any]
 
 
 class Doorway:
-    """Decides which connections that the listening socket accepts are passed on to the HTTP server, and when.
+    """Passes new connections from the listening socket to the HTTP server; during a flood, most of them have to wait.
 
     Args:
         serve: passes a connection, with its address, to the HTTP server.
         proves: returns whether a signature of the hub or a valid token is in a request with this method, this target
             and this header Authorization.
+        clock: monotonic seconds; tests replace it.
     """
 
     def __init__(
@@ -59,7 +60,12 @@ class Doorway:
         self._ticking = PeriodicCallback(self._tick, TICK_SECONDS * 1000)
 
     def arrived(self, connection: socket.socket, address: Any) -> None:
-        """Serve a new connection, or make it wait."""
+        """Serve a new connection at once, or make it wait if there is a flood.
+
+        Args:
+            connection: the socket.
+            address: address of the client.
+        """
         now = self._clock()
         if now - self._second >= 1.0:
             self._second, self._came = now, 0
@@ -78,13 +84,16 @@ class Doorway:
             self._ticking.start()
 
     def close(self) -> None:
-        """Stop, and close the waiting connections."""
+        """Stop serving, and close the waiting connections."""
         self._ticking.stop()
         while self._waiting:
             self._waiting.pop()[0].close()
 
     def _tick(self) -> None:
-        """Serve waiting connections whose signature or token has arrived by now, and a few others, the newest first."""
+        """Serve waiting connections whose signature or token has arrived by now, and a few without one.
+
+        In both cases the newest come first.
+        """
         newest = [self._waiting.pop() for _ in range(min(RECHECKED, len(self._waiting)))]
         strangers: list[WaitingConnection] = []
         for connection, address in newest:

@@ -1,10 +1,10 @@
 """Limits for connections, and time limits for each step of a request, so that strangers cannot exhaust the service.
 
-A connection belongs to a stranger until a request on it has proved that it comes from the hub or a user's server.
-Strangers have separate limits, in total and for each address. If a limit is reached, the connection that has been
-silent longest is closed for the newest. Somebody who sends half requests can therefore not keep others out, even if all
-come through one proxy. Connections of the hub and of users' servers are not closed for strangers. ``doorway.py``
-handles floods of new connections.
+A connection belongs to a stranger until a request on it has proved by signature or token that it comes from the hub or
+a user's server. Strangers have separate limits, in total and for each address. If a limit is reached, the connection
+that has been silent longest is closed for the newest. Somebody who sends half requests can therefore not keep others
+out, even if all come through one proxy. Connections of the hub and of users' servers are not closed for strangers.
+``doorway.py`` handles floods of new connections.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REFUSAL_SECONDS = 1.0
 
 
 class Room(NamedTuple):
-    """Maximum numbers of open connections.
+    """Maximum numbers of open connections of the service's HTTP server.
 
     Attributes:
         strangers: maximum number of connections of clients that have not proved who they are.
@@ -64,7 +64,7 @@ def room_within(files: int) -> Room:
 
 
 def raise_file_limit() -> int:
-    """Raise this process's limit of open files to the hard limit; returns the new limit."""
+    """Raise this process's limit of open files to the hard limit, and return the new limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -74,7 +74,13 @@ def raise_file_limit() -> int:
 
 
 class Connections:
-    """Decides which connection is closed when a limit is reached. Does not touch the sockets themselves."""
+    """Knows all open connections, and decides which one is closed when a limit is reached. It closes none itself.
+
+    A connection belongs to a stranger until a request on it has proved that it comes from the hub or a user's server.
+
+    Args:
+        room: the limits. `None` for the default ones.
+    """
 
     def __init__(self, room: Room | None = None) -> None:
         self.room = room or Room()
@@ -85,17 +91,18 @@ class Connections:
 
     @property
     def strangers(self) -> int:
-        """Return the number of connections on which no request has shown that it comes from the hub or a user's
-        server.
-        """
+        """Number of connections on which no request has proved that it comes from the hub or a user's server."""
         return len(self._at) - len(self._caller)
 
     def enter(self, one: Hashable, address: str) -> Hashable | None:
-        """Add a new connection; returns the connection that has to be closed for it, or `None` if there is room.
+        """Add a new connection of a client that has not proved who it is.
 
         Args:
             one: the connection.
             address: address of the client.
+
+        Returns:
+            The connection that has to be closed for it; `None` if there is room.
         """
         victim: Hashable | None = None
         here = self._strangers.get(address, ())
@@ -110,22 +117,22 @@ class Connections:
         return victim
 
     def note_request(self, one: Hashable) -> None:
-        """Note that a whole request has arrived on this connection. Connections without a request are closed before
-        it.
+        """Record that a whole request has arrived on this connection.
+
+        When there is no room, connections that have been silent longer are closed before it.
         """
         if one in self._at and one not in self._caller:
             self._strangers[self._at[one]].move_to_end(one)
 
     def prove(self, one: Hashable, caller: Hashable) -> Hashable | None:
-        """Note that a request on this connection came from the hub or a user's server, as its signature or token
-        showed.
+        """Record that a request on this connection has proved, by signature or token, who sends it.
 
         Args:
             one: the connection.
             caller: `HUB`, or the user's server.
 
         Returns:
-            The connection that has to be closed because the caller now has too many; `None` if there is room.
+            The connection that has to be closed because there are now too many; `None` if there is room.
         """
         if one not in self._at:
             return None
@@ -143,9 +150,7 @@ class Connections:
         return victim
 
     def is_known(self, one: Hashable) -> bool:
-        """Return whether a request on this connection has shown by a signature or token that it comes from the hub or a
-        user's server.
-        """
+        """Return whether a request on this connection has proved that it comes from the hub or a user's server."""
         return one in self._caller
 
     def leave(self, one: Hashable) -> None:
@@ -179,14 +184,16 @@ HUB = "the hub"  # the one caller whose connections are counted only in the tota
 
 @dataclass
 class Refusals:
-    """Counts refused requests within the last second. If there are too many, further answers are delayed."""
+    """Counts refused requests within the last second. If there are too many, answers to further ones are delayed."""
 
     _since: float = field(default_factory=time.monotonic)
     _count: int = 0
 
     def pause(self, now: float) -> float:
-        """Count one more refused request; returns the seconds until it is answered. `now` is the present time of the
-        monotonic clock.
+        """Count one more refused request, and return the seconds for which its answer is to be delayed.
+
+        Args:
+            now: present time of the monotonic clock, in seconds.
         """
         if now - self._since >= 1.0:
             self._since, self._count = now, 0
@@ -194,20 +201,20 @@ class Refusals:
         return REFUSAL_SECONDS if self._count > REFUSALS_A_SECOND else 0.0
 
     async def slow_down(self) -> None:
-        """Wait if there is a flood."""
+        """Count one more refused request, and wait for a second if there are too many within a second."""
         if seconds := self.pause(time.monotonic()):
             await asyncio.sleep(seconds)
 
 
 class _Gone(HTTPMessageDelegate):
-    """Rejects a request on a closed connection; tornado would otherwise handle all requests that are still buffered."""
+    """Rejects a request on a closed connection. Tornado alone would handle all requests that are still buffered."""
 
     def headers_received(self, start_line: object, headers: HTTPHeaders) -> None:
         raise HTTPInputError("the connection is closed")
 
 
 class BoundedServer(HTTPServer):
-    """An HTTP server with limits for its connections and time limits for each step."""
+    """Tornado's HTTP server with limits for its connections and time limits for each step of a request."""
 
     connections: Connections
 
@@ -217,7 +224,10 @@ class BoundedServer(HTTPServer):
         """Set the limits; tornado calls this instead of a constructor.
 
         Args:
-            proves: see `Doorway`.
+            request_callback: the tornado application.
+            connections: decides which connection is closed when there are too many.
+            proves: returns whether a request has a signature of the hub or a valid token, see `Doorway`.
+            settings: further settings of tornado's server, which take precedence over the limits here.
         """
         limits: dict[str, Any] = {
             "xheaders": True,
@@ -264,7 +274,7 @@ class BoundedServer(HTTPServer):
         super().stop()
 
     def _drop_slow_readers(self) -> None:
-        """Close connections whose reader accepts nothing for too long."""
+        """Close connections whose client has accepted nothing of an answer for `WRITE_SECONDS`."""
         now = time.monotonic()
         for stream, since in tuple(self._streams.items()):
             if not stream.writing():

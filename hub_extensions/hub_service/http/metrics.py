@@ -1,5 +1,4 @@
-"""The service's metrics for Prometheus: counts and states of the engine at the time of the scrape,
-``jupyterhub_gpu_*``.
+"""The service's metrics for Prometheus (``jupyterhub_gpu_*``): the engine's counts and states at each scrape.
 
 No metric contains the name of a user or server.
 """
@@ -105,7 +104,7 @@ class EngineCollector(Collector):
         return family
 
     def _cluster(self) -> Iterator[Metric]:
-        """Yield the devices of a cluster by pool (devices of one kind), and its problems; nothing on one machine."""
+        """Yield the devices of a cluster by pool (devices of one kind), and its problems. Nothing on one machine."""
         info = self._engine.cluster()
         if info is None:
             return
@@ -178,7 +177,7 @@ class EngineCollector(Collector):
         yield use
 
     def _forecasts(self) -> Iterator[Metric]:
-        """Yield the quality of the wait forecasts by pool (devices of one kind); unknown values are absent."""
+        """Yield how good the wait forecasts for each pool (devices of one kind) are; unknown values are absent."""
         report = self._engine.forecasts()
         for attribute, (name, text) in FORECAST.items():
             family = GaugeMetricFamily(f"{PREFIX}forecast_{name}", text, labels=["pool"])
@@ -207,7 +206,7 @@ class EngineCollector(Collector):
             yield family
 
     def _culling(self) -> Iterator[Metric]:
-        """Yield servers that were stopped, and stops that have failed."""
+        """Yield the numbers of servers that were stopped and of stops that have failed."""
         culls = CounterMetricFamily(
             PREFIX + "culls",
             "Servers stopped by this service, by cause and by the rule of the policy file; no rule: c.GpuCulling.",

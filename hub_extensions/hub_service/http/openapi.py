@@ -52,7 +52,7 @@ ERRORS = {
 
 
 def document() -> dict[str, Any]:
-    """Build the OpenAPI document."""
+    """Build the OpenAPI document of all routes as a JSON object."""
     schemes: dict[str, Any] = {
         name: {"type": kind, "scheme": "bearer", "description": text} for name, (kind, text) in SCHEMES.items()
     }
@@ -83,7 +83,7 @@ def document() -> dict[str, Any]:
 
 
 def _webhook() -> dict[str, Any]:
-    """Describe the request that the service sends if c.GpuNotices.webhook_url is set."""
+    """Describe the request that the service sends to a receiver of notices, if ``c.GpuNotices.webhook_url`` is set."""
     return {
         "operationId": "webhook_notice",
         "summary": "Tell a user that the server is ready.",
@@ -100,7 +100,7 @@ def _webhook() -> dict[str, Any]:
 
 @functools.cache
 def document_text() -> str:
-    """Return the document as JSON; building it takes about 0.2 s."""
+    """Return the OpenAPI document as JSON text. Building it takes about 0.2 s, so it is cached."""
     return json.dumps(document(), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Addresses at which the hub, its proxy and users' servers reach the service, and the variables that it inherits."""
+"""Addresses at which the hub, its proxy and users' servers reach the service, and environment variables for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ def at(host: str, port: int) -> str:
 
 
 def reached_at(host: str, port: int) -> tuple[str, str]:
-    """Return the address of a service that listens on `host`, and a note for the log if the address is a guess.
+    """Return the address at which a service that listens on `host` can be reached.
 
     If the service listens on all addresses, one of this machine's addresses is chosen: of the same family (IPv4, IPv6)
     as `host` if possible, and not a loopback address. In a pod the host name resolves to the pod's own address.
+
+    Returns:
+        The address; and a note for the log if the address is a guess, "" otherwise.
     """
     if host not in EVERYWHERE:
         return at(host, port), ""
@@ -40,10 +43,16 @@ def reached_at(host: str, port: int) -> tuple[str, str]:
 
 
 def chart_service_url(base_url: str) -> str:
-    """Return where pods reach the service through the chart's proxy by plain HTTP; "" outside the chart.
+    """Return where pods reach the service through the proxy of the JupyterHub chart, by plain HTTP.
 
-    With HTTPS the first port of proxy-public is 443. With a certificate of Let's Encrypt another program listens
-    there, but proxy-http leads to the proxy.
+    With HTTPS the first port of proxy-public is 443. With a certificate of Let's Encrypt another program listens there,
+    but proxy-http leads to the proxy.
+
+    Args:
+        base_url: the hub's base URL.
+
+    Returns:
+        "" if this process does not run in the chart.
     """
     names = ("PROXY_PUBLIC_SERVICE_PORT_HTTP", "PROXY_PUBLIC_SERVICE_PORT")
     if host := os.environ.get("PROXY_HTTP_SERVICE_HOST"):
@@ -55,7 +64,7 @@ def chart_service_url(base_url: str) -> str:
 
 
 def inherited_variables() -> dict[str, str]:
-    """Return the variables of the hub's environment that a process beside it needs, as JupyterHub passes almost none.
+    """Return the variables of the hub's environment that a service needs, because JupyterHub passes almost none.
 
     They locate the cluster in a pod, and configure libpq (``PGPASSWORD`` and others).
     """

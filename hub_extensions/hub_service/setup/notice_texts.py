@@ -1,4 +1,7 @@
-"""The texts of notices: an administrator's templates in Jinja2's sandbox, tested before they are used."""
+"""The texts of notices to users: built-in ones, and an administrator's templates, which are tested before use.
+
+The templates run in Jinja2's sandbox.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ WARNED_FOR: Mapping[str, str] = {
 
 
 def warning_subject(title: str, left: timedelta, t: Catalogue = ENGLISH) -> str:
-    """Return the subject of the warning before a stop, on one line.
+    """Return the subject of the mail that warns a user of a server's stop, on one line.
 
     Args:
         title: the offer's title.
@@ -56,10 +59,10 @@ def warning_subject(title: str, left: timedelta, t: Catalogue = ENGLISH) -> str:
 def warning_text(
     cause: str, left: timedelta, stops_at: datetime, url: str, t: Catalogue = ENGLISH, words: str = ""
 ) -> str:
-    """Return the warning for a user without an open page.
+    """Return the text that warns a user without an open page of a server's stop.
 
     Args:
-        cause: why the server stops. A cause that is not in `WARNED_FOR` is not explained in the text.
+        cause: code of the cause of the stop. A cause that is not in `WARNED_FOR` is not explained in the text.
         left: time until the stop.
         stops_at: wall-clock time of the stop.
         url: address of the server.
@@ -76,12 +79,18 @@ def warning_text(
 
 
 def letter_subject(t: Catalogue = ENGLISH) -> str:
-    """Return the subject of an administrator's message."""
+    """Return the subject of a mail with a message that an administrator wrote to a server's user."""
     return t("From an administrator, about your GPU")
 
 
 def letter_text(text: str, url: str, t: Catalogue = ENGLISH) -> str:
-    """Return an administrator's message unchanged, with the address of the server."""
+    """Return the text of a mail with a message that an administrator wrote to a server's user.
+
+    Args:
+        text: the administrator's message, which is not changed.
+        url: address of the server.
+        t: translates into the user's language.
+    """
     return f"{text}\n\n" + t("Your server is here:") + f"\n{url}\n"
 
 
@@ -92,7 +101,7 @@ def _in_steps(left: timedelta, t: Catalogue) -> str:
 
 
 def _ready_text(values: Values, t: Catalogue) -> str:
-    """Return the built-in text of "your GPU is ready" in another language than English."""
+    """Return the built-in text of the notice "your GPU is ready" in another language than English."""
     server, title, minutes = values["server"], t(str(values["title"])), values["minutes"]
     first = t("Your server %1 runs on %2:", server, title) if server else t("Your server runs on %1:", title)
     lines = [first, str(values["url"])]
@@ -107,7 +116,9 @@ class TemplateProblem(ValueError):
 
 @dataclass(frozen=True)
 class NoticeTexts:
-    """The parsed templates of the notice "your GPU is ready": subject, text and the user's mail address.
+    """The templates of the notice "your GPU is ready": subject, text and the user's mail address.
+
+    `of` makes it from the settings.
 
     Attributes:
         own_subject, own_text: whether the administrator replaced the built-in subject or text, which is then sent
@@ -122,7 +133,7 @@ class NoticeTexts:
 
     @classmethod
     def of(cls, config: NoticeConfig) -> NoticeTexts:
-        """Parse and test the templates.
+        """Parse the templates in the settings, and test them with example values.
 
         Raises:
             TemplateProblem: a template cannot be used; the text names the setting.
@@ -145,16 +156,25 @@ class NoticeTexts:
         return made
 
     def subject(self, values: Values, t: Catalogue = ENGLISH) -> str:
-        """Return the subject as one line, even if a title or name contains line breaks.
+        """Return the subject of the notice as one line, even if a title or name contains line breaks.
 
         A subject that the administrator wrote is the same in every language.
+
+        Args:
+            values: the values of the template, with the names in `TRIALS`.
+            t: translates into the user's language.
         """
         own = self.own_subject or t is ENGLISH
         text = self._subject.render(values) if own else t("Your GPU is ready: %1", t(str(values["title"])))
         return " ".join(text.split())[:LONGEST_SUBJECT]
 
     def text(self, values: Values, t: Catalogue = ENGLISH) -> str:
-        """Return the body. A text that the administrator wrote is the same in every language."""
+        """Return the text of the notice. A text that the administrator wrote is the same in every language.
+
+        Args:
+            values: the values of the template, with the names in `TRIALS`.
+            t: translates into the user's language.
+        """
         if self.own_text or t is ENGLISH:
             return self._text.render(values).strip() + "\n"
         return _ready_text(values, t)

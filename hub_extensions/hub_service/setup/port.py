@@ -1,4 +1,4 @@
-"""Bind the service's port in the hub process from the hub's start on, or another port if that one is taken.
+"""Bind the service's port in the hub process from the hub's start on, or another port if another program has it.
 
 The hub passes the listening sockets to the service, so that no other program can take the port while the service is
 restarted.
@@ -18,9 +18,9 @@ from hub_extensions.hub_service.setup.settings import Settings
 
 
 def is_hub_starting() -> bool:
-    """Return whether this process is a starting hub.
+    """Return whether this process is a hub that is starting.
 
-    Commands such as ``jupyterhub token`` or our ``doctor`` read the hub's configuration file too.
+    Commands such as ``jupyterhub token`` or our ``doctor`` read the hub's configuration file too, and bind no port.
     """
     module = sys.modules.get("jupyterhub.app")
     return sys.platform == "linux" and module is not None and bool(module.JupyterHub.initialized())
@@ -45,8 +45,11 @@ def hold_port(settings: Settings, url: str) -> KeptPort:
 
     Args:
         settings: the service's settings.
-        url: the configured address of the service; "" if not set. If it names another machine, which forwards to
-            this one, no other port can be used instead, because that machine would not know it.
+        url: the configured address of the service; "" if it is not set. If it names another machine, which forwards to
+            this one, no other port can be used, because that machine would not know it.
+
+    Returns:
+        The settings to use from now on, and what is wrong.
     """
     if handed_over(settings.folder) is not None:
         return KeptPort(settings)  # a running hub holds it

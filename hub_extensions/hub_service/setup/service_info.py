@@ -29,7 +29,9 @@ _PURPOSE = b"jupyterhub-gpu: what the hub proves itself with"
 
 @dataclass(frozen=True)
 class ServiceEnvironment:
-    """What a service knows before it asks the hub for its settings: some fields of `Settings`, and secrets.
+    """What a service that the hub does not start knows before it asks the hub for its settings.
+
+    `of` reads it from the environment and the command line.
 
     Attributes:
         hub_api_url: address of the hub's API.
@@ -47,18 +49,23 @@ class ServiceEnvironment:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Return a mapping from field of `Settings` to value, for the fields that the service knows without the hub."""
+        """Field of `Settings` -> its value, for the fields that the service knows without the hub."""
         known = {name: value for name, value in vars(self).items() if name in OF_ITS_OWN}
         return {**known, **self.secrets, "hub_secret": self.hub_secret}
 
     @property
     def hub_secret(self) -> str:
-        """Return the secret with which the hub signs its requests to the service. See `hub_secret_of`."""
+        """The secret with which the hub signs its requests to the service, see `hub_secret_of`."""
         return hub_secret_of(self.api_token, self.secrets.get("shared_secret", ""))
 
     @classmethod
     def of(cls, environ: Mapping[str, str], state_dir: str, host: str) -> ServiceEnvironment:
-        """Read the environment.
+        """Read address, token and secrets from the environment variables.
+
+        Args:
+            environ: the environment variables.
+            state_dir: the service's own folder.
+            host: address that the service listens on.
 
         Raises:
             SettingsError: a variable is missing or wrong; the text names it.
@@ -81,7 +88,11 @@ WITHHELD = frozenset(each.name for each in fields(Settings) if not each.repr) | 
 
 
 def from_environment(name: str, environ: Mapping[str, str]) -> str:
-    """Return the value of the environment variable for a name of `BY_ENVIRONMENT`; "" if it is not set.
+    """Return the value of a setting that the service reads from an environment variable; "" if it is not set.
+
+    Args:
+        name: name of the setting in `BY_ENVIRONMENT`.
+        environ: the environment variables.
 
     Raises:
         SettingsError: the value cannot be used. The text names the variable, but not its value.
@@ -96,22 +107,29 @@ def from_environment(name: str, environ: Mapping[str, str]) -> str:
 
 
 def hub_secret_of(api_token: str, shared: str = "") -> str:
-    """Return the secret with which the hub signs its requests: the configured one, or one derived from the token.
+    """Return the secret with which the hub signs its requests to a service that it does not start.
 
     The service sends the token to the hub's API, so whoever can read it on the network can derive the secret, too.
+
+    Args:
+        api_token: the service's token, from which the secret is derived.
+        shared: the configured secret, which is used instead; "" if there is none.
     """
     return shared or hmac.new(api_token.encode(), _PURPOSE, hashlib.sha256).hexdigest()
 
 
 def to_info(settings: Settings) -> dict[str, Any]:
-    """Return the service's ``info``: the settings as JSON values, and the environment variables that it needs."""
+    """Return the service's field ``info``: its settings as JSON values, and the environment variables that it needs."""
     everything = TypeAdapter(type(settings)).dump_python(settings, mode="json")
     needs = sorted(variable for name, variable in BY_ENVIRONMENT.items() if getattr(settings, name))
     return {"settings": {name: value for name, value in everything.items() if name not in WITHHELD}, "needs": needs}
 
 
 def from_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the settings in a service's ``info``. `None` if there are none: ``configure(c)`` was not called there."""
+    """Return settings and needed variables from a service's field ``info``, as the hub sends it.
+
+    `None` if it has none, because ``configure(c)`` was not called in the hub's configuration.
+    """
     settings, needs = info.get("settings"), info.get("needs", [])
     if not isinstance(settings, dict) or not isinstance(needs, list):
         return None
@@ -119,7 +137,7 @@ def from_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def settings_from(received: Mapping[str, Any], own: ServiceEnvironment) -> Settings:
-    """Return the settings that the hub sent, together with those that the service knows itself.
+    """Join the settings that the hub sent with those that the service knows itself.
 
     Args:
         received: the settings, as `from_info` returns them.

@@ -67,22 +67,22 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @property
     def folder(self) -> Path:
-        """Return the service's own folder (mode 0700, on a local disk): database, its backups, lock file, secrets."""
+        """The service's own folder (mode 0700, on a local disk): database, its backups, lock file, secrets."""
         return Path(self.state_dir)
 
     @property
     def prefix(self) -> str:
-        """Return the path that every route starts with, such as ``/services/gpu/``."""
+        """The path that every route starts with, such as ``/services/gpu/``."""
         return f"{self.base_url.rstrip('/')}/services/{SERVICE_NAME}/"
 
     @property
     def url(self) -> str:
-        """Return the service's direct URL without a slash at the end: ``http://127.0.0.1:8191/services/gpu``."""
+        """The service's address with the path of its routes, such as ``http://127.0.0.1:8191/services/gpu``."""
         return f"{self.origin}{self.prefix.rstrip('/')}"
 
     @property
     def origin(self) -> str:
-        """Return the address for hub and proxy, without a path: ``http://127.0.0.1:8191``."""
+        """The service's address for hub and proxy, without a path: ``http://127.0.0.1:8191``."""
         return self.moved_url or self._usual_origin
 
     @property
@@ -91,14 +91,14 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @property
     def servers_url(self) -> str:
-        """Return the address for users' servers: the service's direct URL, unless the administrator sets another."""
+        """The service's address for users' servers, with the path of its routes, unless the administrator sets another."""
         usual = f"{self._usual_origin}{self.prefix.rstrip('/')}"
         return (self.cluster.servers_url if self.cluster is not None else "") or usual
 
     def server_url(self, user: str, server: str) -> str:
         """Return where a user opens a server: a full URL if the hub's public address is known, otherwise a path.
 
-        A hub with a host for each user redirects from there.
+        If the hub has a host name for each user, it redirects from there.
         """
         public = urlsplit(self.public_url if "://" in self.public_url else f"https://{self.public_url}")
         host = f"{public.scheme}://{public.netloc}" if public.netloc else ""
@@ -107,12 +107,12 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @property
     def store_url(self) -> str:
-        """Return the database's URL: the administrator's own, or that of an SQLite file in `state_dir`."""
+        """The database's URL: the one that the administrator sets, or that of an SQLite file in `state_dir`."""
         return self.database_url or f"sqlite:///{self.folder / 'gpu.sqlite'}"
 
     @classmethod
     def load(cls: type[Made], path: str | os.PathLike[str]) -> Made:
-        """Read the file.
+        """Read the settings file.
 
         Raises:
             SettingsError: it is missing, not readable or not JSON, or a field is wrong.
@@ -120,5 +120,5 @@ class Settings(ServiceConfig, NoticeConfig):
         return read_settings(path, cls)
 
     def dump(self, path: str | os.PathLike[str]) -> None:
-        """Write the file atomically with mode 0600."""
+        """Write the settings file atomically, with mode 0600."""
         write_settings(path, self)

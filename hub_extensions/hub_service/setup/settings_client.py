@@ -35,7 +35,7 @@ itself, and two services would manage its servers. A single refusal may come fro
 
 
 class RemoteSettings:
-    """Gets the settings from the hub, and detects if they differ from those that this service was started with.
+    """Gets the settings of a service that the hub does not start, and detects when the hub has other ones.
 
     Args:
         own: what the service knows without the hub: addresses, token and secrets.
@@ -56,9 +56,10 @@ class RemoteSettings:
         self._withheld_since: float | None = None
 
     async def wait_for_settings(self) -> Settings | None:
-        """Return the settings as soon as the hub sends valid ones. `None` if the service was told to stop before.
+        """Return the settings as soon as the hub sends valid ones. Each reason for waiting is logged once.
 
-        Each reason for waiting is logged once.
+        Returns:
+            `None` if the service was told to stop before.
         """
         pause, logged, began = FIRST_PAUSE, "", self._clock()
         while not self._lifetime.stopping.is_set():
@@ -77,10 +78,13 @@ class RemoteSettings:
         return None
 
     async def has_changed(self, may_be_new: bool) -> bool:
-        """Ask the hub once a minute for its settings. True if they have changed, so this service ends.
+        """Ask the hub for the settings once a minute, and end this service if they have changed.
 
         Args:
-            may_be_new: whether the hub may have been restarted, so it is asked at once.
+            may_be_new: whether the hub may have been restarted, so that it is asked at once.
+
+        Returns:
+            Whether the service ends.
         """
         now = self._clock()
         self._refused_since = None
@@ -103,7 +107,11 @@ class RemoteSettings:
         return True
 
     def _refused_settings(self, problem: HubRefused) -> bool:
-        """Handle a hub that refuses to send settings. True after `WITHHELD_SECONDS` of it, when the service ends."""
+        """Handle a hub that refuses to send settings. If it has done so for `WITHHELD_SECONDS`, this service ends.
+
+        Returns:
+            Whether the service ends.
+        """
         log.debug("the hub does not send the settings: %s", problem)
         if problem.status not in (401, 403, 404):
             return False
@@ -122,7 +130,7 @@ class RemoteSettings:
         return True
 
     def refused(self, problem: HubRefused) -> None:
-        """Handle a hub that refuses the token. If it has done so for `TOKEN_SECONDS`, the service ends."""
+        """Handle a hub that refuses the service's token. If it has done so for `TOKEN_SECONDS`, this service ends."""
         if problem.status not in (401, 403):
             return
         now = self._clock()

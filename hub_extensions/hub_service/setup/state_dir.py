@@ -27,12 +27,12 @@ SHORTEST_LASTING = 16
 
 
 def folder_apart(path: Path) -> Path:
-    """Create the folder of a service that the hub does not start, with mode 0700.
+    """Create the folder of a service that the hub does not start, with mode 0700, and return its absolute path.
 
     If the folder is the root of a volume and belongs to another account, its mode is not changed.
 
     Raises:
-        SettingsError: it cannot be created or written.
+        SettingsError: the folder cannot be created or written.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -51,9 +51,9 @@ def kept_secrets(folder: Path, lasting: str | bytes = b"") -> Mapping[str, str]:
 
     Args:
         folder: `c.GpuService.state_dir`. It is created with mode 0700.
-        lasting: a secret that outlives the folder, such as the hub's ``cookie_secret`` (as text it is hexadecimal,
-            as the hub reads it). New secrets are derived from it and are always the same. If it is missing or too
-            short, they are random.
+        lasting: a secret that is kept when the folder is lost, such as the hub's ``cookie_secret`` (as text it is
+            hexadecimal, as the hub reads it). New secrets are derived from it and are always the same. If it is missing
+            or too short, they are random.
 
     Raises:
         ValueError: the folder cannot be used, or the file in it is damaged or cannot be read; the text names it.

@@ -1,4 +1,4 @@
-"""Converts errors to answers, each with a status and a `Problem`. Only our own fault is 500."""
+"""Converts exceptions to HTTP answers, each with a status and a `Problem`. Only faults of this service get 500."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ SENTENCES = {
 
 
 def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Problem]:
-    """Return the HTTP status and body for an error. Anything unexpected is our own fault.
+    """Return the HTTP status and the body that answer an error.
+
+    An unexpected exception is a fault of this service (500).
 
     Args:
         error: the exception; `None` if the answer follows from `status` alone.
@@ -59,8 +61,9 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
 
 
 def is_our_fault(error: BaseException | None) -> bool:
-    """Return whether an error is our own fault, so that it is logged with its traceback. `error` is `None` if there was
-    no exception; the result is then False.
+    """Return whether an exception is a fault of this service, so that it is logged with its traceback.
+
+    False if there was no exception (`None`).
     """
     return problem_of(error)[1] is OUR_FAULT
 

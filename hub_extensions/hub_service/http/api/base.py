@@ -42,6 +42,9 @@ class Parts:
     """The objects that the routes work with.
 
     Attributes:
+        engine: decides, and knows everything that is shown.
+        hub: the hub's API.
+        auth: authenticates callers.
         prefix: the path that every route starts with, such as ``/services/gpu/``.
         base_url: the hub's base URL, for links to servers.
         help_url: the administrator's help page for students; "" for the service's own help page.
@@ -73,8 +76,9 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
 
     Attributes:
         who: the callers that may use the route. Each subclass sets it.
-        action: the right that a person needs for it. Each subclass sets it.
+        action: the right that a person needs for it. A subclass may set another one than reading.
         caller: the caller; `None` before `prepare`, and on a route that anybody may use.
+        signed: the signed request of the hub, so that the answer is signed too; `None` if the hub did not sign it.
     """
 
     body_bytes = BODY_LIMIT_BYTES
@@ -95,7 +99,11 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
 
     @property
     def person(self) -> Person:
-        """Return the calling user or service. Raises Forbidden if the caller is the hub or a user's server."""
+        """The calling user or service.
+
+        Raises:
+            Forbidden: the caller is the hub or a user's server.
+        """
         if not isinstance(self.caller, Person):
             raise Forbidden("This is for users of the hub.")
         return self.caller
@@ -108,7 +116,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         self.clear_header("Server")
 
     async def prepare(self) -> None:
-        """Authenticate the caller, then check the announced size of the body, before anything else of a route runs."""
+        """Authenticate the caller and check the announced size of the body, before anything else of a route runs."""
         stream = getattr(self.request.connection, "stream", None)
         self.parts.connections.note_request(stream)
         try:
@@ -124,7 +132,12 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         self.take_body()
 
     def _check_signature(self) -> None:
-        """Verify the hub's signature, if there is one. Raises Forbidden for a repeated request, or SignAgain."""
+        """Verify the hub's signature, if there is one.
+
+        Raises:
+            Forbidden: the request is a repetition of an earlier one.
+            SignAgain: the signature is outdated, so the hub has to sign the request again.
+        """
         verified = self.parts.auth.verify_signature(self.request)
         if verified is None:
             return
@@ -137,8 +150,13 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
             self._again = True  # raised by `body`: an answer before the whole body is read may not arrive
 
     async def authenticate(self) -> Hub | Server | Person | None:
-        """Return the caller, who is identified by the request line and headers. `None` on a route that anybody may
-        use.
+        """Identify the caller by the request line and the headers.
+
+        Returns:
+            `None` on a route that anybody may use.
+
+        Raises:
+            Forbidden: the caller may not use the route.
         """
         return await self._admitted()
 
@@ -163,28 +181,29 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return BadInput(message, status=413, reason="too-large")
 
     def get_current_user(self) -> Person | None:
-        """Return the calling user or service, for tornado and for JupyterHub's XSRF cookie; `None` for other
-        callers.
+        """Return the calling user or service, for tornado and for JupyterHub's XSRF cookie.
+
+        `None` for other callers.
         """
         return self.caller if isinstance(self.caller, Person) else None
 
     def not_logged_in(self) -> Person:
-        """Refuse an unknown caller with 403; pages redirect to the login instead."""
+        """Refuse a caller without a login or token with 403; pages redirect to the login instead."""
         raise Forbidden(explain("no-access"))
 
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
-        """Log our own faults with their traceback; callers' errors are in the access log."""
+        """Log faults of this service with their traceback. Errors of callers are in the access log only."""
         if is_our_fault(value):
             log.error("%s %s failed", self.request.method, self.request.path, exc_info=value)
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
-        """Convert an error to an answer with `problem_of`."""
+        """Answer with the status and `Problem` that `problem_of` returns for the exception."""
         error = kwargs.get("exc_info", (None, None, None))[1] or sys.exc_info()[1]
         status, problem = problem_of(error, status_code)
         super().send_error(status, problem=problem, **kwargs)
 
     def wants_page(self) -> bool:
-        """Return whether a browser shows the answer."""
+        """Return whether a browser shows the answer, so that an error is answered with a page."""
         return "text/html" in self.request.headers.get("Accept", "")
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
@@ -200,19 +219,22 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         self.finish(self.settings["error_page"](self, problem, status_code))
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> Any:
-        """Finish the answer with this last part, or without one if it is `None`. An answer to the hub is signed."""
+        """Finish the answer with this last part of its body; `None` if there is none.
+
+        An answer to the hub is signed.
+        """
         if self.signed is not None and not isinstance(chunk, dict):
             self.sign(utf8(chunk or b""))
         return super().finish(chunk)
 
     def sign(self, body: bytes) -> None:
-        """Add the signature of this answer to its headers."""
+        """Add the signature of this answer to its headers, if the hub signed the request."""
         if self.signed is not None:
             proof = self.parts.auth.signatures.signed(self.signed, self.get_status(), body)
             self.set_header(ANSWER_HEADER, proof)
 
     def answer(self, value: object, status: int = 200) -> None:
-        """Finish with a message as compact JSON."""
+        """Finish with a message (a dataclass of ``core/messages``) as compact JSON."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
         self.finish(write(value))
@@ -237,7 +259,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return self.allowed(await self._person(), self.action)
 
     def _mark_proved(self, stream: Any) -> None:
-        """Note that the connection is of the hub or a user's server, so that it is not closed for other clients."""
+        """Record that the connection is of the hub or a user's server, so that it is not closed for other clients."""
         if not isinstance(self.caller, Hub | Server):
             return
         caller = HUB if isinstance(self.caller, Hub) else self.caller
@@ -246,7 +268,11 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
             victim.close()
 
     async def asked_of_hub(self, question: Awaitable[T]) -> T:
-        """Await an answer from JupyterHub's own client; if it reports that the hub is away, raise HubAway."""
+        """Await an answer that JupyterHub's own client gets from the hub.
+
+        Raises:
+            HubAway: the hub does not answer.
+        """
         try:
             return await question
         except HTTPError as problem:
@@ -259,7 +285,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return person if person is not None else self.not_logged_in()
 
     def allowed(self, person: Person, action: ApiAction, of: tuple[str, str] | None = None) -> Person:
-        """Return the caller if the caller may do this.
+        """Return the caller, or refuse what the caller may not do.
 
         Args:
             person: the caller.
@@ -279,15 +305,19 @@ class JsonRoute(Route):
     """A route whose requests and answers are JSON."""
 
     def message(self, kind: type[T]) -> T:
-        """Return the body as a message.
+        """Return the request's body as a message of this kind.
 
         Raises:
-            BadInput: with the field's name.
+            BadInput: the body cannot be used; the error names the field.
         """
         return read(kind, self.body())
 
     def messages(self, kind: type[T]) -> tuple[T, ...]:
-        """Return the body as messages, one per line. Raises BadInput like `message`."""
+        """Return the request's body as messages of this kind, one per line.
+
+        Raises:
+            BadInput: a line cannot be used; the error names the field.
+        """
         return tuple(read(kind, line) for line in self.body().splitlines() or [b""])
 
     async def answer_list(self, values: Sequence[object]) -> None:
@@ -305,12 +335,19 @@ class JsonRoute(Route):
         self.finish(b"\n".join(write(value) for value in values))
 
     def no_content(self) -> None:
-        """Finish without a body."""
+        """Finish with 204, without a body."""
         self.set_status(204)
         raise Finish
 
     def only_queries(self, *known: str) -> None:
-        """Refuse query arguments that this route does not have."""
+        """Refuse a request with a query argument that this route does not have.
+
+        Args:
+            known: names of the arguments that it has.
+
+        Raises:
+            BadInput: the query has another argument.
+        """
         for name in self.request.query_arguments:
             if name not in known and name != "_xsrf":
                 raise BadInput(f"{name!r} is not a query argument here. Known: {', '.join(known) or 'none'}.", name)

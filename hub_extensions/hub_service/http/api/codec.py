@@ -64,11 +64,15 @@ class BadInput(Exception):
 
 
 def read(kind: type[T], body: bytes) -> T:
-    """Read one message from a request's body.
+    """Parse and check one message from a request's body.
+
+    Args:
+        kind: the message's dataclass.
+        body: the body, or one line of it.
 
     Raises:
-        BadInput: not JSON, a missing field, a wrong type, a value out of range, or an unknown field. Unknown fields
-            are refused in messages that people write or that may ask for something this version does not know.
+        BadInput: not JSON, a missing field, a wrong type, a value out of range, or an unknown field. Unknown fields are
+            skipped if `kind` is in `OF_ANY_VERSION`.
     """
     raw = _json(body)
     if not isinstance(raw, dict):
@@ -87,7 +91,7 @@ def read(kind: type[T], body: bytes) -> T:
 
 
 def write(value: object) -> bytes:
-    """Return compact JSON of a dataclass, or of a tuple of them. Times are ISO 8601 in UTC."""
+    """Return a dataclass, or a tuple of them, as compact JSON. Times are ISO 8601 in UTC."""
     if isinstance(value, tuple):
         return b"[" + b",".join(write(item) for item in value) + b"]"
     return _adapter(type(value)).dump_json(value)
@@ -126,8 +130,10 @@ def _json(body: bytes) -> Any:
 
 
 def _where(raw: object, wrong: Callable[[object], bool]) -> str | None:
-    """Return the dotted path of the first value or key for which `wrong` returns True. The path is "" for the whole
-    body. `None` if nothing is wrong.
+    """Return the dotted path of the first value or key for which `wrong` returns True.
+
+    Returns:
+        "" if that is the whole body. `None` if nothing is wrong.
     """
     todo: list[tuple[str, object]] = [("", raw)]
     while todo:

@@ -1,6 +1,7 @@
 """The hub's routes: its spawners ask for admission, report how a start went, and follow changes.
 
-The hub's signature authorises them without a request back to the hub, which polls its spawners before it listens.
+The hub's signature authorises these requests. The service sends no request back to the hub for that, because the hub
+polls its spawners before it listens.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ READER_SECONDS = 10.0
 
 
 class HubTickets(JsonRoute):
-    """POST: spawners ask for admission, one request per line."""
+    """POST: spawners ask whether their servers may start now, one request per line."""
 
     who = Who.HUB
 
     async def post(self) -> None:
-        """Find or create the ticket (place in line) of each (user, server); the answers are in the same order, one per
-        line.
+        """Find or create the ticket (place in line) of each server, and answer with their statuses.
+
+        The answers are in the order of the requests, one per line.
         """
         self.answer_lines(await self.engine.ask_all(self.messages(Ask)))
 
@@ -44,17 +46,20 @@ class HubTicketStarted(JsonRoute):
     who = Who.HUB
 
     async def post(self, ticket: str) -> None:
-        """Record the server's process, or end the ticket because the server is ready; answer with its status."""
+        """Record the server's process, or end the ticket because the server is ready.
+
+        Answer with the ticket's status.
+        """
         self.answer(await self.engine.started(ticket, self.message(Started)))
 
 
 class HubTicketEnded(JsonRoute):
-    """POST: a try to start a server ended, because it was cancelled or because it failed."""
+    """POST: a try to start a server has ended, because it was cancelled or because it failed."""
 
     who = Who.HUB
 
     async def post(self, ticket: str) -> None:
-        """End the ticket (place in line), unless the hub has begun another try to start the server."""
+        """End the ticket (the user's place in line), unless the hub has begun another try to start the server."""
         await self.engine.ended(ticket, self.message(Ended))
         self.no_content()
 
@@ -65,7 +70,7 @@ class HubStopped(JsonRoute):
     who = Who.HUB
 
     async def post(self) -> None:
-        """Check at once whether the device of the server is free."""
+        """Record that the server was stopped, and check at once whether its device is free."""
         await self.engine.stopped(self.message(Stopped))
         self.no_content()
 
@@ -76,54 +81,61 @@ class HubSignedOut(JsonRoute):
     who = Who.HUB
 
     async def post(self) -> None:
-        """Take over the stop of a server that holds a lease, and return the time until it stops; a repeated request
-        returns the remaining time.
+        """Plan the stop of the server, if it holds a GPU, and answer with the time until it stops.
+
+        A repeated request gets the time that is left.
         """
         self.answer(await self.engine.signed_out(self.message(SignedOut)))
 
 
 class HubWithoutSession(JsonRoute):
-    """POST: the list of all users for whom nobody can check whether the sign-in provider still has the account."""
+    """POST: all users for whom the hub cannot check whether the sign-in provider still has the account."""
 
     who = Who.HUB
 
     async def post(self) -> None:
-        """Record these users. Their servers run as long as the servers are busy. The users can no longer protect a
-        server from the idle stop with the button *keep*.
+        """Store the list of these users.
+
+        Their servers run as long as they are busy, but the button *Keep* no longer protects them from being stopped as
+        idle.
         """
         await self.engine.without_session(self.message(WithoutSessions))
         self.no_content()
 
 
 class HubSessionsEnded(JsonRoute):
-    """POST: sessions of a user ended at the hub, so cached logins and tokens of that user are invalid."""
+    """POST: sessions of a user have ended at the hub, so cached logins and tokens of that user are invalid."""
 
     who = Who.HUB
 
     async def post(self) -> None:
-        """Drop the cached logins and tokens of the user, whichever session they came from."""
+        """Drop all cached logins and tokens of the user."""
         self.parts.auth.forget(self.message(EndedSessions).user)
         self.no_content()
 
 
 class PageRoute(JsonRoute):
-    """A route from which the hub gets the data of one of its own pages."""
+    """A route from which the hub gets the data for one of its own pages."""
 
     who = Who.HUB
 
     async def note_language(self, user: str) -> None:
-        """Use the page's language for mails to this user. The header with the language is missing if somebody else
-        reads the page.
+        """Store the page's language for mails to this user.
+
+        If somebody else reads the page, the hub sends no language, and nothing is stored.
         """
         if language := self.request.headers.get("Accept-Language", ""):
             await self.engine.note_language(user, catalogue_for(language).language)
 
 
 class HubForm(PageRoute):
-    """GET: everything the spawn form of one user needs."""
+    """GET: everything that the spawn form of one user needs."""
 
     async def get(self) -> None:
-        """Query: user, server, group (repeated), admin (0 or 1). Header: the language of the page."""
+        """Answer with a `FormState`.
+
+        Query: user, server, group (repeated), admin (0 or 1). Header: the language of the page.
+        """
         self.only_queries("user", "server", "group", "admin")
         admin = self.get_query_argument("admin", "0")
         if admin not in ("0", "1"):
@@ -138,7 +150,7 @@ class HubOverview(PageRoute):
     """GET: one user's tickets (places in line), servers, and failed starts."""
 
     async def get(self) -> None:
-        """Query: user. Header: the language of the page."""
+        """Answer with a `UserOverview`. Query: user. Header: the language of the page."""
         self.only_queries("user")
         user = self.get_query_argument("user")
         await self.note_language(user)
@@ -146,12 +158,12 @@ class HubOverview(PageRoute):
 
 
 class HubCulling(JsonRoute):
-    """GET: what culling would do with each running server; for `jupyterhub-gpu cull --dry-run` beside the service."""
+    """GET: the culling decision about each running server, for the command ``jupyterhub-gpu cull --dry-run``."""
 
     who = Who.HUB
 
     async def get(self) -> None:
-        """Return the decision about each server as of now. Nothing is stopped."""
+        """Answer with the decision about each server as of now. Nothing is stopped."""
         self.only_queries()
         self.answer(await self.engine.culling())
 
@@ -159,7 +171,8 @@ class HubCulling(JsonRoute):
 class HubEvents(JsonRoute):
     """GET: one line of JSON for every live ticket (place in line), then one for every change of a ticket's status.
 
-    Empty lines are sent while nothing happens. Each line begins with its signature and a space.
+    Empty lines are sent while nothing happens. Each line begins with its signature and a space. The answer ends only
+    when the reader disconnects or does not read, or the service stops.
     """
 
     who = Who.HUB

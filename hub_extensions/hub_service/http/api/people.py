@@ -21,17 +21,21 @@ from hub_extensions.hub_service.http.auth import Forbidden, Who
 
 
 def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
-    """Return the offers that this caller may see, as the spawn form has them. `server` is the name of the server; "" is
-    the default server.
+    """Return the offers that this caller may see, as the spawn form has them.
 
     A service is not treated as a user, even if a user has the same name.
+
+    Args:
+        engine: the engine.
+        person: the caller.
+        server: name of the server; "" is the default server.
     """
     user = person.name if person.kind == "user" else ""
     return engine.form(user, server, person.groups, person.may(ApiAction.LIST_ALL))
 
 
 class Offers(JsonRoute):
-    """GET: the offers with what is free and how long the wait is."""
+    """GET: the offers, how many devices of each are free, and how long the wait is."""
 
     who = Who.READER
 
@@ -42,7 +46,7 @@ class Offers(JsonRoute):
 
 
 class TicketsRoute(JsonRoute):
-    """GET: the tickets (places in line). POST: ask for a server."""
+    """GET: the tickets (places in line). POST: request a server."""
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN
@@ -55,7 +59,7 @@ class TicketsRoute(JsonRoute):
         await self.answer_list(tickets)
 
     async def post(self) -> None:
-        """Ask the hub to start the caller's server; the ticket appears once the spawner has asked for admission."""
+        """Ask the hub to start the caller's server. Its ticket appears once the spawner has asked for admission."""
         wanted = self.message(TicketRequest)
         user = user_of(self.person)
         self.allowed(self.person, ApiAction.START, (user, wanted.server))
@@ -76,7 +80,7 @@ class TicketsRoute(JsonRoute):
 
 
 class OneTicket(JsonRoute):
-    """DELETE: leave the line."""
+    """DELETE: take a ticket (a user's place in line) out of the line."""
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN
@@ -88,7 +92,7 @@ class OneTicket(JsonRoute):
 
 
 class ServersRoute(JsonRoute):
-    """GET: the caller's own running servers, also for administrators; `leases` lists all."""
+    """GET: the caller's own running servers. Administrators get only their own too; `Leases` has those of all users."""
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN
@@ -100,7 +104,7 @@ class ServersRoute(JsonRoute):
 
 
 class Leases(JsonRoute):
-    """GET: all leases (administrators)."""
+    """GET: all leases (servers' rights to their GPUs), for administrators."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
@@ -112,13 +116,13 @@ class Leases(JsonRoute):
 
 
 class OneLease(JsonRoute):
-    """DELETE: give up a lease whose machine will not come back, or whose end cannot be proved (administrators)."""
+    """DELETE: end a lease whose machine will not come back, or whose end cannot be proved, for administrators."""
 
     who = Who.ADMIN
     action = ApiAction.GIVE_UP
 
     async def delete(self, lease: str) -> None:
-        """Force-delete the lease's pod; on one machine, end the lease on the administrator's responsibility."""
+        """On a cluster, delete the lease's pod by force. On one machine, end the lease without proof."""
         self.only_queries("why")
         await self.engine.give_up(
             lease, self.person.name, " ".join(self.get_query_argument("why", "").split())[:LONGEST]
@@ -127,7 +131,7 @@ class OneLease(JsonRoute):
 
 
 class Usage(JsonRoute):
-    """GET: usage records, a page at a time."""
+    """GET: usage records (one server's time with a GPU each), a page at a time."""
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN
@@ -145,7 +149,7 @@ class Usage(JsonRoute):
 
 
 class ForecastsRoute(JsonRoute):
-    """GET: the quality of the wait forecasts by pool, the devices of one kind (administrators)."""
+    """GET: how accurate the wait forecasts for each pool (devices of one kind) are, for administrators."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
@@ -156,19 +160,19 @@ class ForecastsRoute(JsonRoute):
 
 
 class Culling(JsonRoute):
-    """GET: what culling would do with each running server, and the stops that have failed (administrators)."""
+    """GET: the culling decision about each running server, and the stops that have failed, for administrators."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
-        """Return the decision about each server as of now. Nothing is stopped."""
+        """Answer with the decision about each server as of now. Nothing is stopped."""
         self.only_queries()
         self.answer(await self.engine.culling())
 
 
 class TheCluster(JsonRoute):
-    """GET: the cluster: the nodes of every offer, and what was left out and why (administrators)."""
+    """GET: the nodes of every offer, and what was left out and why, for administrators of a cluster."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
@@ -196,10 +200,14 @@ class Description(JsonRoute):
 async def leave(engine: Engine, person: Person, ticket: str) -> None:
     """End a ticket (a place in line): the caller's own, or anybody's for administrators.
 
+    Args:
+        engine: the engine.
+        person: the caller.
+        ticket: id of the ticket.
+
     Raises:
         Forbidden: the ticket is the caller's own, but the token's scopes do not allow to end it.
-        Refused: with status 404, because the ticket is another user's and the caller may not end tickets of other
-            users.
+        Refused: 404, because the ticket is another user's and the caller may not end tickets of other users.
     """
     owner = engine.owner_of(ticket)
     why = refusal(person, ApiAction.LEAVE, owner)

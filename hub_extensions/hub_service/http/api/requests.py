@@ -1,5 +1,6 @@
-"""Messages of this API alone: asking for a server, and readiness. Messages between processes are in
-``core/messages``.
+"""Messages of this API alone: a user's request for a server, and readiness.
+
+Messages between processes are in ``core/messages``.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class TicketRequest:
 
 @dataclass(frozen=True, slots=True)
 class TicketAccepted:
-    """The answer that the hub was asked to start the server. Its ticket (place in line) appears in ``api/tickets`` a
-    moment later.
+    """The answer that the hub was asked to start the server.
+
+    Its ticket (place in line) appears in ``api/tickets`` a moment later.
     """
 
     user: str
@@ -38,15 +40,18 @@ class TicketAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The part of ``health`` that everybody may read."""
+    """The part of ``health`` that everybody may read while the service can start."""
 
     ready: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """The part of ``health`` that everybody may read while the service cannot start or is read-only; `store`
-    explains why.
+    """The part of ``health`` that everybody may read while the service cannot start or is read-only.
+
+    Attributes:
+        ready: always False.
+        store: why the service cannot start or is read-only.
     """
 
     ready: bool

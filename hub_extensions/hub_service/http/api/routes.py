@@ -43,7 +43,7 @@ ID = "[0-9A-Za-z_-]{1,64}"  # the id of a ticket or lease, as a pattern that is 
 
 @dataclass(frozen=True)
 class Method:
-    """The messages of one method of a route.
+    """One HTTP method of a route, as the OpenAPI document describes it.
 
     Attributes:
         does: the summary in the OpenAPI document, one sentence.
@@ -71,7 +71,13 @@ class Method:
 
 @dataclass(frozen=True)
 class Address:
-    """One route: its path below the prefix (``{name}`` is one segment), its handler, its methods."""
+    """One route of the service.
+
+    Attributes:
+        path: the path below the service's prefix; ``{name}`` stands for one segment.
+        handler: the tornado handler.
+        methods: name of the HTTP method, in lower case -> its messages.
+    """
 
     path: str
     handler: type[JsonRoute]
@@ -79,7 +85,7 @@ class Address:
 
     @property
     def pattern(self) -> str:
-        """Return the path as tornado's pattern."""
+        """The path as a regular expression for tornado."""
         return re.sub(r"\{(ticket|lease)\}", f"({ID})", self.path)
 
 

@@ -1,6 +1,6 @@
-"""The routes for the extension in a user's server: its state, its reports, *keep*, and giving its GPU back.
+"""The routes for the extension in a user's server: its state, its reports, *Keep*, and giving its GPU back.
 
-*Keep* protects a server from being stopped as idle for a while. User and server come from the token's scope alone, so
+*Keep* protects a server for a while from being stopped as idle. User and server come from the token's scope alone, so
 no request can name another server.
 """
 
@@ -13,23 +13,23 @@ from hub_extensions.hub_service.http.auth import Forbidden, Server, Who
 
 
 class ServerRoute(JsonRoute):
-    """A route for one server's own token."""
+    """A route that a user's server calls with its own token."""
 
     who = Who.SERVER
 
     @property
     def server(self) -> Server:
-        """Return the server whose token this is."""
+        """The server to which the token of the request belongs."""
         if not isinstance(self.caller, Server):
             raise Forbidden("This needs the server's own token.")
         return self.caller
 
 
 class OwnServer(ServerRoute):
-    """GET: what the service knows of this server, for the panel."""
+    """GET: what the panel in this server shows: its GPU, limits, warnings and when it stops."""
 
     async def get(self) -> None:
-        """Return the state; 404 while the service does not know this server."""
+        """Answer with the server's state; 404 while the service does not know this server."""
         state = await self.engine.state_for_server(self.server.user, self.server.server)
         if state is None:
             raise BadInput("The GPU service does not know this server yet.", status=404, reason="unknown-server")
@@ -40,8 +40,9 @@ class OwnReport(ServerRoute):
     """POST: a report of the server's extension."""
 
     async def post(self) -> None:
-        """Store the report about the server's activity, and answer with the server's state. A report can protect the
-        server from the idle stop, but never cause that stop.
+        """Store the report about the server's activity, and answer with the server's state.
+
+        A report can protect the server from being stopped as idle, but never cause that stop.
         """
         self.answer(await self.engine.report(self.server.user, self.server.server, self.message(Report)))
 
@@ -62,14 +63,14 @@ class OwnGiveBack(ServerRoute):
     """POST: give this server's GPU back."""
 
     async def post(self) -> None:
-        """Stop the server, or restart it without a GPU."""
+        """Stop the server. If the request asks for it, the server is started again without a GPU."""
         wanted = self.message(GiveBack)
         self.answer(await self.engine.give_back(self.server.user, self.server.server, wanted.cpu))
 
 
 class OwnKeep(ServerRoute):
-    """POST: protect this server from the next stop for a while, within the user's budget."""
+    """POST: protect this server from the next stop for a while, as often as the user may."""
 
     async def post(self) -> None:
-        """Protect the server and answer with its state; the body is empty or an empty object."""
+        """Protect the server and answer with its state. The request's body is empty or an empty object."""
         self.answer(await self.engine.keep(self.server.user, self.server.server))

@@ -17,12 +17,12 @@ from hub_extensions.hub_service.http.metrics import registry
 
 
 class HealthRoute(JsonRoute):
-    """GET: ready or not, for everybody; store, hub and inventory for the hub, and for a token with ``read:hub``."""
+    """GET: whether the service is ready, for everybody; the hub and a token with ``read:hub`` also get the details."""
 
     who = Who.ANYBODY
 
     async def get(self) -> None:
-        """Answer 200 if ready, 503 if not."""
+        """Answer with status 200 if the service is ready, and 503 if not."""
         listed, signed = self.engine.state.hub_view.clock_ahead, self.parts.auth.signatures.hub_clock_ahead
         ahead = signed if listed is None else listed
         clock = None if ahead is None else clock_problem(ahead) or "as the hub's"

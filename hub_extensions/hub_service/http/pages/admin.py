@@ -1,7 +1,7 @@
-"""The administrators' pages (current state, last days, parts of the service) and the forms with which they give orders,
-such as to stop a server.
+"""The administrators' pages (current state, last days, parts of the service) and the forms on them.
 
-Each page works without scripts. Each order is a form with the hub's XSRF token and a reason.
+A form gives an order, such as to stop a server. Each page works without scripts. Each form has the hub's XSRF token and
+a reason.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Receipt:
     """The result of an administrator's order (such as to stop a server), in the administrator's language.
 
     Attributes:
+        at: when the order was given.
         done: what the order did, as a sentence.
         notified: which users are notified, and with which text, as a sentence.
         about: the lease, or the device or node, that the order concerns; "" if neither.
@@ -49,34 +50,45 @@ class Receipt:
 
 
 def latest_receipt(receipts: dict[str, Receipt], admin: str) -> Receipt | None:
-    """Return the result of an administrator's last order; `None` if that order is older than `RECEIPT_LASTS`."""
+    """Return the result of an administrator's last order, which the page shows for ten minutes; `None` after that.
+
+    Args:
+        receipts: name of an administrator -> the result of the last order.
+        admin: name of the administrator.
+    """
     found = receipts.get(admin)
     return found if found is not None and datetime.now(timezone.utc) - found.at < RECEIPT_LASTS else None
 
 
 class OverviewPage(Page):
-    """A page for administrators."""
+    """The base class of the administrators' pages."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
 
     def show(self, template: str, tab: str, **values: Any) -> None:
-        """Finish with one of the administrators' pages. `tab` is the tab that is marked as the current one."""
+        """Answer with one of the administrators' pages.
+
+        Args:
+            template: file name of the template.
+            tab: the tab that is marked as the current one.
+            values: the values of this template.
+        """
         self.set_header("Content-Type", "text/html; charset=utf-8")
         own = {"tab": tab, "xsrf": self.xsrf_token.decode(), "words": admin_labels, "machine_place": MACHINE}
         self.finish(self.rendered(template, **own, **values))
 
     def number(self, name: str) -> int:
-        """Return a page number from the query argument with this name; 1 if it is invalid."""
+        """Return the page number in the query argument with this name; 1 if it is missing or invalid."""
         written = self.get_query_argument(name, "1")
         return int(written) if written.isdecimal() and len(written) < 7 else 1
 
 
 class AdminNow(OverviewPage):
-    """GET: the current state: who uses what and where, who waits and why."""
+    """GET: the current state: who uses which GPU, and who waits and why."""
 
     async def get(self) -> None:
-        """Show the requested page of rows."""
+        """Answer with the requested page of the lists, and with the result of the administrator's last order."""
         query = {name: self.get_query_argument(name, "") for name in ("search", "show")}
         if query["show"] not in SHOWN:
             raise BadInput(f"show has to be one of {', '.join(filter(None, SHOWN))}.", "show")
@@ -110,10 +122,10 @@ class AdminNow(OverviewPage):
 
 
 class AdminDays(OverviewPage):
-    """GET: statistics of the last day, week or month."""
+    """GET: statistics of the use of GPUs in the last day, week or month."""
 
     async def get(self) -> None:
-        """Show the requested time span."""
+        """Answer with the statistics of the requested time span."""
         written = self.get_query_argument("span", Span.WEEK.value)
         if written not in {each.value for each in Span}:
             raise BadInput(f"span has to be one of {', '.join(each.value for each in Span)}.", "span")
@@ -123,7 +135,7 @@ class AdminDays(OverviewPage):
 
 
 class AdminParts(OverviewPage):
-    """GET: the parts of the service: what measures use, the quality of the wait forecasts, the cluster, the health."""
+    """GET: the parts of the service: what measures the GPUs, the accuracy of wait forecasts, the cluster, the health."""
 
     async def get(self) -> None:
         engine = self.engine
@@ -139,21 +151,23 @@ class AdminParts(OverviewPage):
 
 
 class AdminOrder(Form):
-    """POST: an order of an administrator, such as to stop a server; the answer redirects back to the page that the form
-    is on.
-    """
+    """POST: an order of an administrator, such as to stop a server. The browser is redirected back to the page."""
 
     who = Who.ADMIN
     action = ApiAction.ORDER
 
     def back(self) -> str:
-        """Return the administrators' page with its filters."""
+        """Return the address of the administrators' page, with the same filters as before the order."""
         kept = {name: self.get_body_argument(name, "")[:LONGEST_SEARCH] for name in ("search", "show", "cards")}
         query = urlencode({name: value for name, value in kept.items() if value})
         return f"{self.parts.prefix}admin{'?' if query else ''}{query}"
 
     def chosen(self, name: str) -> int:
-        """Return the field of the form with this name, which has to be a number. Raises BadInput."""
+        """Return the number in the form's field with this name.
+
+        Raises:
+            BadInput: the field is not a number.
+        """
         written = self.get_body_argument(name)
         if not written.isdecimal():
             raise BadInput(f"{name} has to be a number.", name)
@@ -161,7 +175,7 @@ class AdminOrder(Form):
 
     @property
     def about(self) -> str:
-        """Return the user, device or node that the order concerns, as the page called it; "" if it sent no name."""
+        """The user, device or node that the order concerns, as the page called it; "" if the form has no such field."""
         return self.get_body_argument("about", "")[:LONGEST_SEARCH]
 
     def write_receipt(
@@ -172,7 +186,7 @@ class AdminOrder(Form):
         stops: datetime | None = None,
         undo: tuple[str, str] | None = None,
     ) -> None:
-        """Store the result of the order, which the next page shows.
+        """Keep the result of the order in memory. The administrator's next page shows it.
 
         Args:
             order: which order it is: the last part of its address in `ADMIN_PAGES`.
@@ -190,12 +204,12 @@ class AdminOrder(Form):
 
     @property
     def why(self) -> str:
-        """Return the reason that the administrator has entered in the form."""
+        """The reason that the administrator has entered in the form; "" if there is none."""
         return self.get_body_argument("why", "")
 
 
 class DrainCard(AdminOrder):
-    """POST: stop new starts on a card, or on the machine."""
+    """POST: start no new servers on a GPU, a node or the machine. Running servers go on."""
 
     async def submitted(self) -> None:
         place = self.get_body_argument("place")
@@ -204,7 +218,7 @@ class DrainCard(AdminOrder):
 
 
 class UndrainCard(AdminOrder):
-    """POST: allow new starts on a card, or on the machine, again."""
+    """POST: allow new servers on a GPU, a node or the machine again."""
 
     async def submitted(self) -> None:
         place = self.get_body_argument("place")
@@ -213,7 +227,7 @@ class UndrainCard(AdminOrder):
 
 
 class StopServer(AdminOrder):
-    """POST: stop the server of a lease, at once or in some minutes."""
+    """POST: stop the server of a lease (a right to a GPU), at once or in some minutes."""
 
     async def submitted(self) -> None:
         lease, minutes = self.get_body_argument("lease"), self.chosen("minutes")
@@ -223,7 +237,7 @@ class StopServer(AdminOrder):
 
 
 class UndoStop(AdminOrder):
-    """POST: withdraw an administrator's order to stop the server of a lease."""
+    """POST: withdraw an administrator's order to stop the server of a lease (a right to a GPU)."""
 
     async def submitted(self) -> None:
         lease = self.get_body_argument("lease")
@@ -232,7 +246,7 @@ class UndoStop(AdminOrder):
 
 
 class KeepServer(AdminOrder):
-    """POST: protect the server of a lease for some hours from the idle stop and from its time limit."""
+    """POST: protect the server of a lease (a right to a GPU) for some hours from the idle stop and its time limit."""
 
     async def submitted(self) -> None:
         lease, hours = self.get_body_argument("lease"), self.chosen("hours")
@@ -241,7 +255,7 @@ class KeepServer(AdminOrder):
 
 
 class WriteTo(AdminOrder):
-    """POST: a message to everybody on a card."""
+    """POST: a message to the users of all servers on a GPU or a node."""
 
     async def submitted(self) -> None:
         place = self.get_body_argument("place")
@@ -250,12 +264,12 @@ class WriteTo(AdminOrder):
 
 
 class TakeOut(AdminOrder):
-    """POST: remove somebody from the line."""
+    """POST: remove a user from the line."""
 
     action = ApiAction.LIST_ALL
 
     async def submitted(self) -> None:
-        """End the ticket like the API's DELETE, with a reason that its user reads."""
+        """End the ticket (place in line), with a reason that its user reads."""
         ticket = self.get_body_argument("ticket")
         self.allowed(self.person, ApiAction.LEAVE, self.engine.owner_of(ticket))
         await self.engine.leave(ticket, None, self.person.name, reason_of(self.why))
@@ -263,7 +277,7 @@ class TakeOut(AdminOrder):
 
 
 class GiveUp(AdminOrder):
-    """POST: give up a lease whose machine will not come back, or whose end cannot be proved."""
+    """POST: end a lease (a server's right to its GPU) whose machine will not come back, or whose end cannot be proved."""
 
     action = ApiAction.GIVE_UP
 

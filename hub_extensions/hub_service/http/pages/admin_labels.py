@@ -1,4 +1,4 @@
-"""Texts on the administrators' pages for the engine's codes. Unknown values are "not known", never zero."""
+"""Texts on the administrators' pages for codes and values of the engine. Unknown values are "not known", never zero."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ def parts(card: Card) -> int:
 
 
 def width(piece: Piece, parts: int = SLICES) -> int:
-    """Return how many parts of its card's bar a piece (a MIG instance or share of the card) takes, at least one.
-    `parts` is the number of parts of the whole bar.
+    """Return how many parts of a card's bar one of its pieces (a MIG instance or share) covers, at least one.
+
+    Args:
+        piece: the piece.
+        parts: number of parts of the whole bar.
     """
     return min(parts, max(1, int(parts * piece.width / WHOLE + 0.1)))
 
 
 def state(piece: Piece, t: Catalogue) -> str:
-    """Return the state of a piece of a card (such as a MIG instance) as text, which is shown beside its colour."""
+    """Return the state of a piece of a card (a MIG instance or share) as text, which is shown beside its colour."""
     holder = piece.holder
     if holder is not None and holder.use_percent is not None:
         if piece.state is PieceState.IDLE:
@@ -47,29 +50,39 @@ def state(piece: Piece, t: Catalogue) -> str:
 
 
 def name(card: Card, number: int, t: Catalogue) -> str:
-    """Return the name of a card: its product, and its node or its number.
+    """Return the name of a card for the page: its product, with its node or its number.
 
     Args:
-        number: number of the card on the machine, beginning with 1.
+        card: the card.
+        number: number of the card on the machine, beginning with 1. It is not used if the card has a node.
+        t: translates into the reader's language.
     """
     what = card.product or t("GPUs")
     return f"{card.node} · {what}" if card.node else t("Card %1 · %2", number, what)
 
 
 def of_cards(count: int, t: Catalogue) -> str:
-    """Return the text that follows the number of cards in use, such as "of 8 cards in use". `count` is the number of
-    all cards.
+    """Return the text that follows the number of cards in use, such as "of 8 cards in use".
+
+    Args:
+        count: number of all cards.
+        t: translates into the reader's language.
     """
     return t.plural("of 1 card in use", "of %1 cards in use", count)
 
 
 def uuids(card: Card) -> tuple[str, ...]:
-    """Return the UUIDs of the card and its pieces, each once."""
+    """Return the UUIDs of a card and its pieces (MIG instances), each once. Unknown ones are left out."""
     return tuple(dict.fromkeys(each for each in (card.uuid, *(piece.uuid for piece in card.pieces)) if each))
 
 
 def shown(code: str, t: Catalogue) -> str:
-    """Return the label of a filter of the list of cards. `code` is its name in the query, such as ``idle``."""
+    """Return the label of a filter for the list of cards.
+
+    Args:
+        code: the filter's name in the query, such as ``idle``.
+        t: translates into the reader's language.
+    """
     return {
         "held": t("in use"),
         "idle": t("held but idle"),
@@ -80,12 +93,17 @@ def shown(code: str, t: Catalogue) -> str:
 
 
 def span(each: Span, t: Catalogue) -> str:
-    """Return the label of a time span."""
+    """Return the label of a time span for which statistics are shown, such as "7 days"."""
     return {Span.DAY: t("24 hours"), Span.WEEK: t("7 days"), Span.MONTH: t("30 days")}[each]
 
 
 def end(code: str, t: Catalogue) -> str:
-    """Return how a server's time with its GPU ended, as text; `code` is the `end` of a usage record."""
+    """Return as text how a server's time with its GPU ended.
+
+    Args:
+        code: the `end` of its usage record, such as ``idle``.
+        t: translates into the reader's language.
+    """
     return {
         "user": t("stopped by its user"),
         "idle": t("stopped as idle"),
@@ -103,23 +121,23 @@ def end(code: str, t: Catalogue) -> str:
 
 
 def wait(seconds: float | None, t: Catalogue) -> str:
-    """Format a wait. `seconds` is `None` if nobody waited."""
+    """Return a wait as text: a duration, or "nobody" if nobody waited (`None`)."""
     return t("nobody") if seconds is None else about(seconds, t)
 
 
 def hours(value: float, t: Catalogue) -> str:
-    """Format the number of hours for which devices were held, without decimals from 10 hours on."""
+    """Return as text for how many hours devices were held, without decimals from 10 hours on."""
     return t("%1 h", f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0"))
 
 
 def receipt(order: str, whose: str, why: str, t: Catalogue, number: int = 0) -> tuple[str, str]:
-    """Return a sentence about the effect of an administrator's order (such as to stop a server), and one about who is
-    notified of it.
+    """Return two sentences about an administrator's order (such as to stop a server): its effect, and who is notified.
 
     Args:
         order: which order it is: the last part of its address in `ADMIN_PAGES`.
         whose: the user, device or node that the order concerns, as the page calls it.
         why: the administrator's reason.
+        t: translates into the administrator's language.
         number: number of hours, or of servers that received a message; 0 if the order has neither.
     """
     if order == "drain":

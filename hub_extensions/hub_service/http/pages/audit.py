@@ -1,4 +1,4 @@
-"""The page of the actions of culling and the orders of administrators, also as CSV.
+"""The page of what culling and administrators did to servers, also as CSV.
 
 Administrators see all rows, other users only those about their own servers. ``jupyterhub-gpu audit`` prints the whole
 journal.
@@ -36,12 +36,13 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Audit(Page):
-    """GET: which servers were warned, kept and stopped, why, by which rule, on what evidence, and how their users were
-    notified.
+    """GET: which servers were warned, kept and stopped, and why: by which rule, on what evidence.
+
+    The page also shows how the servers' users were notified.
     """
 
     async def get(self) -> None:
-        """Show the newest rows."""
+        """Answer with a page of the newest rows of the journal that match the query."""
         found = await self.rows(ROWS)
         user = self.get_query_argument("user", "") if self.everybody else ""
         values = {
@@ -60,32 +61,41 @@ class Audit(Page):
 
     @property
     def everybody(self) -> bool:
-        """Return whether the caller may read about other users."""
+        """Whether the caller may read rows about other users."""
         return self.person.may(ApiAction.LIST_ALL)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of rows that the caller may read."""
+        """The kinds of the journal's rows that the caller may read."""
         return ADMINS_KINDS if self.everybody else KINDS
 
     @property
     def words(self) -> str:
-        """Return the search words; only administrators can search."""
+        """The search words in the query; "" if the caller is no administrator. Only administrators can search."""
         return self.get_query_argument("words", "")[:LONGEST_WORDS] if self.everybody else ""
 
     @property
     def days(self) -> int:
-        """Return how many days the page covers."""
+        """For how many days up to now the page shows rows.
+
+        Raises:
+            BadInput: the query has a number that is not in `DAYS`.
+        """
         written = self.get_query_argument("days", "30")
         if written not in map(str, DAYS):
             raise BadInput(f"days has to be one of {', '.join(map(str, DAYS))}.", "days")
         return int(written)
 
     async def rows(self, most: int) -> tuple[JournalRow, ...]:
-        """Return the requested rows, the newest first; other users than administrators get only their own.
+        """Return the requested rows of the journal, the newest first.
+
+        Users who are not administrators get only their own.
 
         Args:
             most: maximum number of rows.
+
+        Raises:
+            BadInput: the query has an unknown kind or number of days.
         """
         kind, user = self.get_query_argument("kind", ""), self.get_query_argument("user", "")
         if kind and kind not in self.kinds:
@@ -103,7 +113,7 @@ class AuditFile(Audit):
     framed = False
 
     async def get(self) -> None:
-        """Return the newest rows, up to 50,000."""
+        """Answer with the newest rows, up to 50,000."""
         self.set_header("Content-Type", "text/csv; charset=utf-8")
         self.set_header("Content-Disposition", 'attachment; filename="gpu-audit.csv"')
         self.finish(as_csv(await self.rows(CSV_ROWS)))
@@ -121,7 +131,10 @@ def as_csv(rows: Sequence[JournalRow]) -> str:
 
 
 def kind_text(kind: str, t: Catalogue) -> str:
-    """Return the kind of a row as text."""
+    """Return as text what a kind of the journal's rows means, such as ``culled``.
+
+    An unknown kind is returned unchanged.
+    """
     return {
         "warned": t("warned"),
         "kept": t("kept on"),

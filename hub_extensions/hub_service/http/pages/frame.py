@@ -1,7 +1,7 @@
 """The frame of our pages: the hub's own page layout (header, menu, footer) around our content.
 
 If the hub does not provide its layout, `pages.py` uses a plain template that looks like it. The hub's script files
-(``src``) stay. Inline scripts are removed, because the pages' content security policy allows none.
+(``src``) are kept. Inline scripts are removed, because the pages' content security policy allows none.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ PAUSE_SECONDS = 30.0  # the hub is not asked again for this long after it provid
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The page layout around a page's content, as HTML with placeholders.
+    """The hub's page layout (header, menu, footer) around a page's content.
 
     Attributes:
+        html: the layout as HTML, with the placeholders `TITLE`, `HEAD` and `MAIN`.
         styles: hashes of the layout's inline styles, for the content security policy.
     """
 
@@ -37,13 +38,19 @@ class Frame:
     styles: tuple[str, ...] = ()
 
     def around(self, title: str, head: str, main: str) -> str:
-        """Return the whole page, with title, end of the head and content filled in; all three arguments are HTML."""
+        """Return the whole page: the layout with its placeholders filled in.
+
+        Args:
+            title: title of the page, as HTML.
+            head: HTML that is added at the end of the head.
+            main: the page's content, as HTML.
+        """
         filled = self.html.replace(TITLE, str(title).strip(), 1).replace(HEAD, str(head), 1)
         return filled.replace(MAIN, str(main), 1)
 
 
 class Frames:
-    """Fetches the hub's page layout for each user and language, and caches it for a short time."""
+    """Gets the hub's page layout (header, menu, footer) for each user and language, and caches it for a minute."""
 
     def __init__(self, hub: HubApi) -> None:
         self._hub = hub
@@ -51,7 +58,7 @@ class Frames:
         self._silent_until = 0.0
 
     async def of(self, user: str, language: str) -> Frame | None:
-        """Return the hub's page layout as this user sees it, in a language; `None` if the hub provides none now."""
+        """Return the hub's page layout as this user sees it in this language; `None` if the hub provides none now."""
         if time.monotonic() < self._silent_until:
             return None
 
@@ -67,7 +74,11 @@ class Frames:
 
 
 def cleaned(page: str) -> Frame:
-    """Make a frame of the hub's page, without its inline scripts. Raises ValueError if a placeholder is missing."""
+    """Make a `Frame` of a page that the hub has rendered with placeholders, without the page's inline scripts.
+
+    Raises:
+        ValueError: a placeholder is missing.
+    """
     reading = _HubPage()
     reading.feed(page)
     reading.close()
@@ -79,7 +90,12 @@ def cleaned(page: str) -> Frame:
 
 
 class _HubPage(HTMLParser):
-    """Copies a page without inline scripts and without the note that scripts are required."""
+    """Copies a page of the hub without inline scripts, and without the note that scripts are required.
+
+    Attributes:
+        kept: the parts of the copy.
+        styles: hashes of the page's inline styles, for the content security policy.
+    """
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=False)

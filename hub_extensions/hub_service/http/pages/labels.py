@@ -1,4 +1,4 @@
-"""Texts on the pages: the button *keep*, states of leases, and values for administrators.
+"""Texts on the pages: the button *Keep*, states of leases (servers' rights to GPUs), and values for administrators.
 
 Unknown values are "not known", never zero.
 """
@@ -21,7 +21,7 @@ MOMENT = re.compile(r"\b(\d{4}-\d\d-\d\d)(?:T| (?=[\d:]+ UTC))(\d\d:\d\d)(:\d\d)
 
 
 def with_moments(text: str) -> list[str | datetime]:
-    """Split a sentence into texts and times, so that the page can show the times in the reader's time zone."""
+    """Split a sentence of the journal into texts and times, so that the page can show times in the reader's time zone."""
     pieces: list[str | datetime] = []
     behind = 0
     for found in MOMENT.finditer(text):
@@ -55,21 +55,24 @@ def is_raw(text: str, t: Catalogue = ENGLISH) -> bool:
 
 
 def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
-    """Return the label of the button *keep*, which protects a server from the next stop for a while. The label has the
-    number of minutes, from `budget`.
+    """Return the label of the button *Keep*, which protects a server from the next stop for a while.
+
+    Args:
+        budget: what the button would add now; the label has its number of minutes.
+        t: translates into the reader's language.
     """
     return t("Keep %1", about(60 * budget.minutes, t))
 
 
 def keep_left(budget: Keep, t: Catalogue = ENGLISH) -> str:
-    """Return how often *keep* can still be pressed, as text."""
+    """Return as text how often the user may still press *Keep*, which protects a server from the next stop."""
     if budget.of_server:
         return t("Keep: %1 of %2 left", budget.left, budget.of)
     return t("Keep: %1 of %2 left in 24\u00a0h", budget.left, budget.of)
 
 
 def lease_state(state: str, t: Catalogue = ENGLISH) -> str:
-    """Return a lease's state as text."""
+    """Return the state of a lease (a server's right to its GPU) as text. An unknown state is returned unchanged."""
     return {
         "starting": t("starting"),
         "running": t("running"),
@@ -80,24 +83,24 @@ def lease_state(state: str, t: Catalogue = ENGLISH) -> str:
 
 
 def count(value: int | None, t: Catalogue = ENGLISH) -> str:
-    """Format a number. `None` is shown as "not known"; 0 is a known value."""
+    """Return a number as text. `None` is shown as "not known"; 0 is a known value."""
     return t("not known") if value is None else str(value)
 
 
 def share(value: float | None, t: Catalogue = ENGLISH) -> str:
-    """Format a share between 0 and 1 as percent, such as ``91 %``. `None` is shown as "not known"."""
+    """Return a share between 0 and 1 as percent, such as ``91 %``. `None` is shown as "not known"."""
     return t("not known") if value is None else t("%1 %", f"{100 * value:.0f}")
 
 
 def length(seconds: float | None, t: Catalogue = ENGLISH) -> str:
-    """Format a duration. `None` is shown as "not known"."""
+    """Return a duration as text. `None` is shown as "not known"."""
     return t("not known") if seconds is None else about(seconds, t)
 
 
 def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
-    """Return how users see the wait forecasts of a pool (devices of one kind), as text.
+    """Return as text how users see the wait forecasts of a pool (devices of one kind): as they are, or marked as rough.
 
-    Users see the forecasts as they are, or marked as rough. In the second case the text has the reason.
+    If they are marked as rough, or if there is not enough data for a forecast, the text says why.
     """
     if record.finished_uses < FEW:
         return t("not enough data yet: %1 of %2 finished uses", record.finished_uses, FEW)
@@ -109,13 +112,19 @@ def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
 
 
 def measurer(source: str, t: Catalogue = ENGLISH) -> str:
-    """Return as text what measures how busy an offer's GPUs are. `source` is its code."""
+    """Return as text what measures how busy an offer's GPUs are.
+
+    Args:
+        source: code of the source, such as ``nvml`` or ``dcgm``.
+        t: translates into the reader's language.
+    """
     return t(WHO.get(source, source))
 
 
 def measured(each: OfferEvidence, t: Catalogue = ENGLISH) -> str:
-    """Return for how many servers with this offer it is known how busy their GPUs are, and how old these figures
-    are.
+    """Return as text for how many servers with an offer it is known how busy their GPUs are.
+
+    The text also says how old these figures are, if that is known.
     """
     if not each.leases:
         return t("no server has one")

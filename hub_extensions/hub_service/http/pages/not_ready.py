@@ -20,10 +20,10 @@ RETRY_SECONDS = 5.0
 
 
 class NotReadyPage:
-    """A small server on copies of the service's sockets.
+    """A small HTTP server that answers on copies of the service's sockets while the service cannot start.
 
     Attributes:
-        reason: why the service cannot start.
+        reason: why the service cannot start; "" until `answer` is called.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,12 @@ class NotReadyPage:
         self._server: HTTPServer | None = None
 
     def answer(self, sockets: Iterable[socket.socket], reason: str) -> None:
-        """Answer requests from now on, on copies of the service's listening sockets."""
+        """Answer every request from now on with 503 and the reason.
+
+        Args:
+            sockets: the service's listening sockets, which are copied.
+            reason: why the service cannot start.
+        """
         self.reason = reason
         if self._server is None:
             self._server = HTTPServer(self._application, body_timeout=15.0, idle_connection_timeout=30.0)
@@ -55,7 +60,7 @@ class _Unavailable(BoundedBody):
         self._not_ready = not_ready
 
     def check_xsrf_cookie(self) -> None:
-        """Skip the check, because nothing is changed here."""
+        """Do not check the XSRF cookie, because nothing is changed here."""
 
     async def prepare(self) -> None:
         reason = self._not_ready.reason

@@ -1,4 +1,4 @@
-"""The user's last uses for the page "Your GPU": when, how long, how busy, and how each ended.
+"""The user's last uses of GPUs for the page "Your GPU": when, how long, how busy, and how each ended.
 
 A use is one server's time with a GPU, or without one.
 """
@@ -26,6 +26,11 @@ class OwnUse:
     """One row of the page: a use (one server's time with a GPU, or without one), as text in the reader's language.
 
     Attributes:
+        began: when the server was ready.
+        ended: when the use ended.
+        server: name of the server; "" is the default server.
+        offer: id of the offer with which it ran.
+        title: title of that offer.
         length: how long the use lasted.
         busy: how busy the GPU was.
         end: how the use ended.
@@ -46,20 +51,27 @@ class OwnUse:
 
 
 def own_uses(records: Iterable[UsageRecord], titles: Mapping[OfferId, str], t: Catalogue) -> tuple[OwnUse, ...]:
-    """Return the rows of the page for a user's last usage records.
+    """Return the rows of the page for a user's last usage records, at most ten.
 
     Args:
-        records: the most recently ended first.
+        records: the user's usage records (one server's time with a GPU each), the most recently ended first.
         titles: the title of each offer that the user may see.
+        t: translates into the reader's language.
     """
     return tuple(_own_use(record, titles, t) for record in records)[:SHOWN]
 
 
 def ended_recently(uses: Sequence[OwnUse], now: datetime) -> OwnUse | None:
-    """Return the row of the last use if its server ended within `LATELY` and the user did not ask for that.
+    """Return the row of the user's last server, if it ended within a day without its user asking for that.
 
-    Otherwise return `None`. The page shows how that server ended, as long as the user has no other server and is not in
-    line.
+    The page shows how that server ended, as long as the user has no other server and is not in line.
+
+    Args:
+        uses: the rows of the page, the most recently ended first.
+        now: by the wall clock.
+
+    Returns:
+        `None` if the last server ended earlier or as its user asked, or if there was none.
     """
     last = next(iter(uses), None)
     return last if last is not None and last.unasked and now - last.ended < LATELY else None
@@ -86,7 +98,7 @@ def _never_ran(record: UsageRecord) -> bool:
 
 
 def busy_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
-    """Return how busy the GPU was, as far as that was measured."""
+    """Return as text how busy the GPU of a usage record was, as far as that was measured."""
     if record.offer == CPU:
         return t("no GPU")
     if record.ready is None or record.mean_use_percent is None:
@@ -100,7 +112,7 @@ def busy_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
 
 
 def end_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
-    """Return how the server of a usage record ended, as text."""
+    """Return as text how the server of a usage record ended."""
     if _never_ran(record):
         return t("the start failed")
     return {

@@ -1,7 +1,7 @@
-"""The pages of the service: "Your GPU" for everybody, and the base class of all pages.
+"""The service's own pages: "Your GPU" for everybody, and the base class of all pages.
 
-They are rendered on the server and complete without scripts. A small script only refreshes them and shows times in
-the reader's time zone.
+They are rendered on the server and complete without scripts. A small script only refreshes them and shows times in the
+reader's time zone.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Page(Route):
     """A page: callers who are not logged in are redirected to the login, and errors are pages too.
 
     Attributes:
-        framed: the page is shown inside the hub's own page layout.
+        framed: whether the page is shown inside the hub's own page layout (header, menu, footer).
         frame: that layout; `None` if the hub does not provide it, or the reader is not known.
     """
 
@@ -67,13 +67,13 @@ class Page(Route):
     frame: Frame | None = None
 
     def set_default_headers(self) -> None:
-        """Allow pages to load the hub's and their own styles and scripts, and nothing else."""
+        """Set headers with which pages may load styles and scripts of the hub and of the service only."""
         super().set_default_headers()
         self.set_header("Content-Security-Policy", POLICY.format("'self'"))
         self.set_header("Referrer-Policy", "same-origin")
 
     async def prepare(self) -> None:
-        """Authenticate the caller, then fetch the hub's page layout for this reader."""
+        """Authenticate the caller, then get the hub's page layout for this reader."""
         await super().prepare()
         if self.framed and isinstance(self.caller, Person):
             await self.take_frame(self.caller.name)
@@ -81,10 +81,10 @@ class Page(Route):
                 await self.engine.note_language(self.caller.name, self.catalogue.language)
 
     async def take_frame(self, name: str) -> None:
-        """Use the hub's own page layout around this page, if the hub provides it.
+        """Show this page inside the hub's own page layout, if the hub provides it.
 
         Args:
-            name: the user whose layout the hub renders.
+            name: the user for whom the hub renders the layout.
         """
         self.frame = await self.settings["frames"].of(name, self.catalogue.language)
         if self.frame is not None and self.frame.styles:
@@ -92,14 +92,14 @@ class Page(Route):
             self.set_header("Content-Security-Policy", POLICY.format(styles))
 
     def not_logged_in(self) -> Person:
-        """Redirect a reader to the login; forms and scripts get 403."""
+        """Redirect a reader without a login to the login; forms and scripts get 403."""
         navigates = self.request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
         if self.request.method == "GET" and navigates and not self.request.headers.get("Authorization"):
             raise LoginNeeded
         return super().not_logged_in()
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
-        """Redirect for a missing login; other errors are error pages."""
+        """Redirect to the login if it is missing; answer other errors with an error page."""
         if isinstance(kwargs.get("exc_info", (None, None))[1], LoginNeeded):
             self.redirect(self.get_login_url())
             return
@@ -111,17 +111,23 @@ class Page(Route):
 
     @property
     def catalogue(self) -> Catalogue:
-        """Return the catalogue for the language of the reader's browser."""
+        """The translations for the language of the reader's browser."""
         return catalogue_for(self.request.headers.get("Accept-Language", ""))
 
     def rendered(self, template: str, **values: Any) -> str:
-        """Render a template with the values that every page has."""
+        """Render a template with its own `values` and with the values that every page has."""
         person = self.caller if isinstance(self.caller, Person) else None
         return rendered(self, template, self.catalogue, person, self.frame, **values)
 
 
 def error_page(handler: Route, problem: Problem, status: int) -> str:
-    """Render an error as a page with a link back, inside the hub's page layout if the reader is known."""
+    """Render an error as a page with a link back, inside the hub's page layout if the reader is known.
+
+    Args:
+        handler: the route in which the error occurred.
+        problem: the error, as the API would answer it.
+        status: HTTP status of the answer.
+    """
     t = catalogue_for(handler.request.headers.get("Accept-Language", ""))
     person = handler.caller if isinstance(handler.caller, Person) else None
     frame = handler.frame if isinstance(handler, Page) else None
@@ -140,10 +146,14 @@ def rendered(
     frame: Frame | None = None,
     **values: Any,
 ) -> str:
-    """Render a page inside the hub's page layout (`frame`); if that is `None`, inside a plain one.
+    """Render a template as a whole page.
 
     Args:
+        handler: the route, or the end of a login.
+        template: file name of the template.
+        t: translates into the reader's language.
         person: the reader; `None` if the reader is not known.
+        frame: the hub's page layout around the content; `None` for a plain layout that looks like it.
         values: the values of this template.
     """
     environment: Environment = handler.settings["pages"]
@@ -159,29 +169,30 @@ def rendered(
 
 
 class Form(Page, ABC):
-    """A POST from a page. The caller is checked twice: by cookie or token before the body, and with the XSRF token
-    of the form after it.
+    """A form that a page sends by POST.
+
+    The caller is checked twice: by cookie or token before the body is read, and with the form's XSRF token after it.
     """
 
     async def authenticate(self) -> Person:
-        """Return the caller, known by name only: rights are checked once the form's XSRF token is read."""
+        """Return the caller by name only. Rights are checked once the form's XSRF token has been read."""
         name = await self.asked_of_hub(self.parts.auth.known_name(self))
         return self.not_logged_in() if name is None else Person(name)
 
     async def post(self) -> None:
-        """Read the form, check the caller again, carry out the order, and redirect back to the page."""
+        """Read the form, check the caller again, do what the form asks for, and redirect back to the page."""
         self._read_form()
         self.caller = await self._admitted()
         await self.submitted()
         self.redirect(self.back(), status=303)
 
     def back(self) -> str:
-        """Return the address of the next page."""
+        """Return the address to which the browser is redirected after the form."""
         return self.parts.prefix
 
     @abstractmethod
     async def submitted(self) -> None:
-        """Carry out what the form asks for."""
+        """Do what the form asks for. Each subclass implements it."""
 
     def _read_form(self) -> None:
         request = self.request
@@ -196,7 +207,7 @@ class Form(Page, ABC):
 
 
 class LoginNeeded(HTTPError):
-    """The reader is not logged in, and the browser can show the login."""
+    """The reader is not logged in, so the browser is redirected to the login."""
 
     def __init__(self) -> None:
         super().__init__(403, "login needed")
@@ -242,7 +253,7 @@ class Help(Page):
 
 
 class Leave(Form):
-    """POST from the page: leave the line (own tickets; any for administrators)."""
+    """POST from a page: take a ticket (place in line) out of the line; other users' tickets for administrators only."""
 
     async def submitted(self) -> None:
         await leave(self.engine, self.person, self.get_body_argument("ticket"))
@@ -258,7 +269,7 @@ class KeepOn(Form):
 
 
 class Nowhere(Page):
-    """A 404 page for every address without a route, which does not reveal what might be there."""
+    """A 404 page for every address without a route. It does not reveal what might be there."""
 
     who = Who.ANYBODY
 
@@ -272,21 +283,21 @@ class Nowhere(Page):
         raise HTTPError(404)
 
     def wants_page(self) -> bool:
-        """Answer programs in JSON, because they request unknown addresses as often as people do."""
+        """Return whether the caller is a browser. Programs request unknown addresses too, and get JSON."""
         return Route.wants_page(self)
 
 
 class StaticFile(Page):
-    """GET: the pages' styles and script, from memory."""
+    """GET: a style sheet or script of the pages, from memory."""
 
     framed = False
 
     def not_logged_in(self) -> Person:
-        """Refuse instead of redirecting to a login, which would not be a style sheet or script."""
+        """Refuse a reader without a login with 403, because a login page is no style sheet or script."""
         return Route.not_logged_in(self)
 
     async def get(self, name: str) -> None:
-        """Return a file of ``static/``."""
+        """Answer with the file of this name in ``static/``."""
         body: bytes | None = self.settings["static_files"].get(name)
         if body is None:
             raise HTTPError(404)
@@ -303,7 +314,7 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
         self.hub_auth = parts.auth.oauth
 
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
-        """Log without the address, which contains code and state of a login."""
+        """Log a failed login without its address, which contains the login's code and state."""
         fault = None if isinstance(value, HTTPError) else value
         log.warning("%s %s failed: %s", self.request.method, self.request.path, value, exc_info=fault)
 
@@ -317,7 +328,13 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
 
 @cache
 def make_environment(base_url: str) -> Environment:
-    """Return the templates with autoescape, compiled once for all applications of this process."""
+    """Return the Jinja2 environment of the pages' templates, with autoescape.
+
+    It is created once for all applications of this process.
+
+    Args:
+        base_url: the hub's base URL, for links to the spawn form.
+    """
 
     def start_url(offer: str, user: str = "", server: str = "") -> str:
         named = f"/{quote(user, safe='')}/{quote(server, safe='')}" if server else ""
@@ -342,6 +359,6 @@ def make_environment(base_url: str) -> Environment:
 
 
 def read_static() -> dict[str, bytes]:
-    """Read the files of ``static/`` into memory, by name."""
+    """Read the files of ``static/`` into memory: name -> content."""
     folder = files("hub_extensions.hub_service.http.pages") / "static"
     return {name: (folder / name).read_bytes() for name in STATIC}

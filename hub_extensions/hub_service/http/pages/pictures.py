@@ -12,7 +12,7 @@ THICK = 8
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar, in the chart's own units."""
+    """One bar of an SVG chart: a rectangle in the units of the chart's view box."""
 
     x: float
     y: float
@@ -21,11 +21,10 @@ class Bar:
 
 
 def bars(values: Sequence[float | None], highest: float) -> tuple[Bar, ...]:
-    """Return a bar for each value, scaled to the height of the chart. A value that is `None` or zero gets no bar. A
-    small value is drawn as a line.
+    """Return the bars of a chart, scaled to its height. A small value is drawn as a line.
 
     Args:
-        values: the value of each bar; `None` if it is not known.
+        values: the value at each place of a bar. A value that is zero or not known (`None`) gets no bar.
         highest: the value of a full-height bar, the same for charts side by side.
     """
     found = []
@@ -38,5 +37,5 @@ def bars(values: Sequence[float | None], highest: float) -> tuple[Bar, ...]:
 
 
 def width(values: Sequence[object]) -> int:
-    """Return the width of a chart with one bar for each value."""
+    """Return the width of a chart with a place for a bar for each value."""
     return STEP * max(1, len(values)) - (STEP - THICK)
