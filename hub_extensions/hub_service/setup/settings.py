@@ -91,7 +91,7 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @property
     def servers_url(self) -> str:
-        """The service's address for users' servers, with the path of its routes, unless the administrator sets another."""
+        """The service's address for users' servers, with the path of its routes; the administrator may set another."""
         usual = f"{self._usual_origin}{self.prefix.rstrip('/')}"
         return (self.cluster.servers_url if self.cluster is not None else "") or usual
 

@@ -232,7 +232,7 @@ class Forecaster:
         return (asked or self.state.clock.wall(lease.since)).timestamp()
 
     def _end(self, lease: Lease, now: datetime) -> KnownEnd | None:
-        """Return when a lease's server will end, if a countdown to its stop or its progress report says so.
+        """Return when a lease's server will end, by a countdown to its stop or by its own progress report.
 
         The sooner of the two is returned. `None` if there is neither.
         """

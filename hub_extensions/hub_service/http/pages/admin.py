@@ -135,7 +135,7 @@ class AdminDays(OverviewPage):
 
 
 class AdminParts(OverviewPage):
-    """GET: the parts of the service: what measures the GPUs, the accuracy of wait forecasts, the cluster, the health."""
+    """GET: the parts of the service: what measures the GPUs, accuracy of wait forecasts, the cluster, the health."""
 
     async def get(self) -> None:
         engine = self.engine
@@ -277,7 +277,7 @@ class TakeOut(AdminOrder):
 
 
 class GiveUp(AdminOrder):
-    """POST: end a lease (a server's right to its GPU) whose machine will not come back, or whose end cannot be proved."""
+    """POST: end a lease (a server's right to its GPU) whose machine is lost for good, or whose end has no proof."""
 
     action = ApiAction.GIVE_UP
 

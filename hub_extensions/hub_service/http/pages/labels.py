@@ -21,7 +21,7 @@ MOMENT = re.compile(r"\b(\d{4}-\d\d-\d\d)(?:T| (?=[\d:]+ UTC))(\d\d:\d\d)(:\d\d)
 
 
 def with_moments(text: str) -> list[str | datetime]:
-    """Split a sentence of the journal into texts and times, so that the page can show times in the reader's time zone."""
+    """Split a sentence of the journal into texts and times. The page shows the times in the reader's time zone."""
     pieces: list[str | datetime] = []
     behind = 0
     for found in MOMENT.finditer(text):
@@ -100,7 +100,7 @@ def length(seconds: float | None, t: Catalogue = ENGLISH) -> str:
 def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
     """Return as text how users see the wait forecasts of a pool (devices of one kind): as they are, or marked as rough.
 
-    If they are marked as rough, or if there is not enough data for a forecast, the text says why.
+    If they are marked as rough, or if there is not enough data for a forecast, the text has the reason.
     """
     if record.finished_uses < FEW:
         return t("not enough data yet: %1 of %2 finished uses", record.finished_uses, FEW)
@@ -124,7 +124,7 @@ def measurer(source: str, t: Catalogue = ENGLISH) -> str:
 def measured(each: OfferEvidence, t: Catalogue = ENGLISH) -> str:
     """Return as text for how many servers with an offer it is known how busy their GPUs are.
 
-    The text also says how old these figures are, if that is known.
+    The text also has the age of these figures, if that is known.
     """
     if not each.leases:
         return t("no server has one")
