@@ -95,7 +95,10 @@ class Lifetime:
         threading.Thread(target=self._cut_off, name="cut-off", daemon=True).start()
 
     def _watch_parent(self) -> None:
-        """Watch the parent in a thread, because a blocked event loop must not keep an orphan alive."""
+        """Stop the service when its parent process has ended.
+
+        It runs in a thread of its own, because a blocked event loop must not keep the service alive without a parent.
+        """
         while not self._done.wait(PARENT_SECONDS):
             if os.getppid() == self._parent:
                 continue

@@ -284,7 +284,7 @@ class CannotServe(Exception):
 
 
 def make_parts(settings: Settings, engine: Engine, hub: HubApi) -> Parts:
-    """Create the objects that the HTTP routes share.
+    """Create the objects that the HTTP routes share: authentication, engine, the hub's API, and URL prefixes.
 
     The URL prefix comes from the environment if the hub starts the service, otherwise from the settings.
     """

@@ -188,7 +188,7 @@ class Auth:
         return await self._token_may(headers, ApiAction.HEALTH)
 
     def forget(self, name: str) -> None:
-        """Drop everything that is cached about a user whose sessions ended."""
+        """Drop cached logins, tokens and rights of a user whose sessions ended."""
         self.oauth.forget()
         self.hub.forget(name)
         self._admins.forget(name)
@@ -239,7 +239,7 @@ class Auth:
         return None if model is None else str(model["name"])
 
     async def caller(self, headers: HTTPHeaders) -> Caller | None:
-        """Return the owner of the hub token in the header; `None` without a valid one."""
+        """Return the owner of the JupyterHub token in the header Authorization; `None` without a valid one."""
         token = bearer(headers)
         return await self.hub.identify(token) if token else None
 
@@ -282,11 +282,11 @@ class ShortMemory(Generic[T]):
         self._known.pop(key, None)
 
     async def get(self, key: str, ask: Callable[[], Awaitable[T]], *, again: bool = False) -> T:
-        """Return the cached answer, or ask for a new one. Failures are raised and not cached.
+        """Return the cached answer for a key, or ask for a new one. Failures are raised and not cached.
 
         Args:
-            key: the key of the answer in the cache.
-            ask: asks for a new answer.
+            key: the key of the answer in the cache, such as the user's name.
+            ask: asks the hub for a new answer.
             again: ask even if an answer is cached.
         """
         now, forgotten = time.monotonic(), self._times_forgotten

@@ -56,7 +56,7 @@ class Room(NamedTuple):
 
 
 def room_within(files: int) -> Room:
-    """Return the limits of connections for a process that may open this number of files."""
+    """Return the limits of connections for a process that may open this number of files, sockets included."""
     free = max(files - OWN_FILES, 64)
     full = Room()
     strangers = min(full.strangers, free // 3)

@@ -97,7 +97,7 @@ class ForecastState:
             ticket: the ticket.
             verdict: the answer of admission.
             offer: the offer in whose line the ticket's position is counted.
-            clock: the running clock.
+            clock: the running clock, which stands still while the hub is away.
         """
         waits = self.fresh(clock.elapsed())
         if waits is None or verdict.forecast is None:
@@ -118,7 +118,7 @@ class ForecastState:
 
         Args:
             stands: the availability, with an upper bound of the wait at most.
-            clock: the running clock.
+            clock: the running clock, which stands still while the hub is away.
 
         Returns:
             The availability unchanged if no wait is known.
@@ -269,8 +269,8 @@ class ForecastState:
         Args:
             server: name of the user and of the server.
             report: the report.
-            started: when the server was ready, on the running clock.
-            clock: the running clock.
+            started: when the server was ready, by the running clock.
+            clock: the running clock, which stands still while the hub is away.
 
         Returns:
             `False` if the report is not used, for example because a later one has come before it.
@@ -286,13 +286,13 @@ class ForecastState:
         return True
 
     def ends_of(self, server: ServerKey, now: datetime) -> tuple[Progress, datetime] | None:
-        """Return a server's last report of when its computation will be done, and that end on the running clock.
+        """Return a server's last report of when its computation will be done, and that end by the running clock.
 
         `None` if there is no report, or if the reported end passed longer than `OVERDUE` ago.
 
         Args:
             server: name of the user and of the server.
-            now: on the running clock.
+            now: by the running clock, which stands still while the hub is away.
         """
         found = self.progress.get(server)
         return None if found is None or now > found[1] + OVERDUE else found

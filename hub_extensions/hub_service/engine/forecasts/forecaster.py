@@ -188,9 +188,9 @@ class Forecaster:
     # -------------------------------------------------------------- one computation
 
     async def compute(self) -> None:
-        """Compute the waits from the present state.
+        """Compute the likely waits from the present state, and publish them.
 
-        A failure is logged once; the last result is kept until it is too old.
+        If that fails, it is logged once, and the last waits are shown until they are too old.
         """
         try:
             async with self._transaction() as transaction:
@@ -325,7 +325,7 @@ class Forecaster:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """End the computation that runs, without waiting for its answer."""
+        """End the computation that runs now without a result, and do not wait for that."""
         self._closed = True
         self.calculator.close()
         self._thread.shutdown(wait=False, cancel_futures=True)

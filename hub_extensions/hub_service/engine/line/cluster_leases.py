@@ -218,7 +218,7 @@ class ClusterLeases:
         )
 
     def _adopted_and_bound(self) -> dict[str, PodFacts]:
-        """Return lease id -> pod, for adopted leases whose pods are bound to a node.
+        """Return lease id -> pod, for servers that the service did not start (adopted ones) and whose pods have a node.
 
         Such pods have no labels of ours, because they ran before this product was installed, but they hold devices.
         """
@@ -293,10 +293,10 @@ class ClusterLeases:
         return lifecycle.refresh(lease, seen)
 
     def _is_gone(self, lease: Lease) -> bool:
-        """Return whether the lease's pod is gone.
+        """Return whether the pod of a lease is gone, after a while in which it may still appear.
 
-        A pod that was seen before has to be missing for `GONE_FOR`. A pod that was never seen may still appear, so it
-        has to be missing for `SETTLES`.
+        A pod that was seen before has to be missing for `GONE_FOR` (1 s), and a pod that was never seen for `SETTLES`
+        (30 s).
         """
         now = self.state.clock.elapsed()
         since = self._gone_since.setdefault(lease.id, now)
@@ -367,7 +367,7 @@ class ClusterLeases:
 
         Args:
             server: the server, as the hub lists it.
-            now: on the running clock.
+            now: by the running clock, which stands still while the hub is away.
 
         Returns:
             `None` if there is no pod of this server, if the pod requests no device or is being deleted, or if the state
@@ -465,7 +465,7 @@ class ClusterLeases:
         )
 
     def forget_hub_state(self) -> None:
-        """Forget the hub's server list: no pod counts as forgotten until the hub has answered for a while."""
+        """Forget the hub's server list. No pod counts as forgotten until the hub has answered for a while."""
         self.forgotten.clear()
 
 

@@ -53,7 +53,7 @@ class LeaseWatcher(Protocol):
 
         Args:
             server: the server, as the hub lists it.
-            now: on the running clock.
+            now: by the running clock, which stands still while the hub is away.
 
         Returns:
             `None` if the server uses no device.
@@ -119,7 +119,7 @@ def adopted_lease(
     Args:
         server: the server, as the hub lists it.
         held: the whole device that it uses. On a cluster, the name of the device's pool (devices of one kind).
-        now: on the running clock.
+        now: by the running clock, which stands still while the hub is away.
         end_of: returns when a lease ends at the latest. `None` if no end is enforced.
         pid_started: start time of the server's process. `None` on a cluster.
     """

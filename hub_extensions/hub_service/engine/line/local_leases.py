@@ -303,7 +303,14 @@ class LocalLeases:
         return release.marks_are_evidence(self._sight, accounts, seen_here=seen is not None)
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
-        """Record that the hub reports a server as stopped. The report is used if marks of processes cannot be read."""
+        """Record that the hub reports a server as stopped.
+
+        The report is used if the marks of processes (lease ids in their environment) cannot be read.
+
+        Args:
+            user, server: name of the user and of the server.
+            polled: whether the spawner's poll after the stop found the server ended. `None` if the hub did not poll.
+        """
         for lease in self.state.leases.values():
             if (lease.user, lease.server) == (user, server) and lease.state is not LeaseState.STARTING:
                 self._stopped[lease.id] = polled
@@ -441,7 +448,7 @@ class LocalLeases:
 
         Args:
             server: the server, as the hub lists it.
-            now: on the running clock.
+            now: by the running clock, which stands still while the hub is away.
 
         Returns:
             `None` if the server uses no device, or a device that has a lease already.
@@ -514,7 +521,7 @@ class LocalLeases:
             log.info("%d left-over process(es) get SIGTERM", len(marked), extra={"lease": lease.id})
 
     def what_is_left(self, lease: Lease) -> str:
-        """Return the remaining processes of the lease's server, by pid."""
+        """Return command, pid and account of the remaining processes of the lease's server; "" if there are none."""
         return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in self.processes(lease))
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:

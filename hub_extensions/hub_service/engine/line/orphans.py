@@ -49,7 +49,7 @@ class Orphans:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """End the servers that all lists of the hub have lacked for `PROVED_SECONDS`.
+        """End the servers that all lists of the hub have lacked for `PROVED_SECONDS` (a minute).
 
         While the hub does not answer, no server is ended.
         """
@@ -77,7 +77,15 @@ class Orphans:
         self._ending = {each: at for each, at in self._ending.items() if each in self._since}
 
     def _end(self, orphan: ServerProcess, now: float) -> bool:
-        """Send SIGTERM at the first call for a server, and SIGKILL 10 s later. Return whether it was the first call."""
+        """Send SIGTERM to a server that the hub does not know, and SIGKILL if it still runs 10 s later.
+
+        Args:
+            orphan: the server's process.
+            now: by the machine's monotonic clock, in seconds.
+
+        Returns:
+            Whether this is the first call for this server.
+        """
         first = orphan not in self._ending
         kill = now - self._ending.setdefault(orphan, now) >= TERM_THEN_KILL_SECONDS
         if kill or first:

@@ -148,7 +148,10 @@ class Reconciler:
         return False
 
     async def reconcile(self) -> None:
-        """Compare the state with the hub's servers once. If the hub does not answer, only pause the running clock."""
+        """Get the hub's list of servers once, compare the state with it, and correct the state.
+
+        If the hub does not answer, only the running clock is paused, on which deadlines are counted.
+        """
         listed_at = self.state.clock.elapsed()
         try:
             servers = {(item.user, item.server): item for item in await self.hub.servers()}
@@ -229,7 +232,7 @@ class Reconciler:
         await self._note_forged(active, transaction)
 
     async def _last_uses(self, active: Activity, transaction: Transaction) -> Activity:
-        """Return when each server was last used, on the running clock.
+        """Return when each server was last used, by the running clock (it stands still while the hub is away).
 
         Activity that a restart of the proxy or the saving of notebooks before a stop caused does not count.
 

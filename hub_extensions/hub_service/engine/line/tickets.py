@@ -430,7 +430,7 @@ class Tickets:
 
     @property
     def listeners(self) -> int:
-        """Number of open streams of `changes`."""
+        """The number of clients that follow the statuses of tickets now (open streams of `changes`)."""
         return len(self._listeners)
 
     def states(self) -> tuple[messages.TicketStatus, ...]:

@@ -62,7 +62,7 @@ class RunningClock:
     def wall(self, running: datetime) -> datetime:
         """Convert a time of this clock to wall-clock time, to show it.
 
-        For a future time, no outage is expected before it.
+        A time in the future is converted as if no outage came before it.
         """
         return self._utc_now() + (running - self.now())
 

@@ -25,7 +25,7 @@ INVENTORY_GOES_STALE = timedelta(seconds=60)  # a reading that is older does not
 class Inventory:
     """The devices and offers as they were read last, and which devices administrators have closed to new servers.
 
-    It is the part of `State` (its only subclass) that is about hardware: of one machine, or of a cluster.
+    `State` inherits from it. The devices are those of one machine, or of a cluster.
     """
 
     clock: RunningClock
@@ -58,11 +58,12 @@ class Inventory:
         self.offers = derive_offers((), self.offer_config, sm_of_product=sm_of_product)
 
     def _take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> bool:
-        """Replace what was read last from this machine's GPUs.
+        """Replace what was read last from this machine's GPUs, and derive the offers from it.
 
         Args:
             reading: the devices and measurements that the driver has just reported.
-            devices: `Device.identity` -> the device, with those that are gone but still named by a lease.
+            devices: `Device.identity` -> the device. Devices that are gone are included while a lease (a server's right
+                to its GPU) names them.
 
         Returns:
             `False` if devices and offers have not changed. Measurements do not count.
@@ -83,7 +84,7 @@ class Inventory:
         return True
 
     def _take_cluster(self, snapshot: ClusterSnapshot) -> bool:
-        """Replace what was read last from the cluster. Return `False` if it has not changed."""
+        """Replace what was read last from the cluster. Return `False` if nothing has changed."""
         self.read_at = self.clock.now()
         self.problem = ""
         if snapshot == self.cluster:
@@ -121,9 +122,10 @@ class Inventory:
         self.highest_use = {uuid: use for uuid, use in self.highest_use.items() if judged.get(uuid) != use}
 
     def expect_cluster(self) -> None:
-        """Offer what the store has from the last run, until the cluster is read for the first time.
+        """Offer to users what the cluster offered when it was read in the service's last run.
 
-        Until then it is not known how many devices are free.
+        It is called at the start of the service, before the cluster is read. Until then it is not known how many
+        devices are free.
         """
         self.on_cluster = True
         before = [each for each in self.offers_before if each.id != CPU and not self.offer_config.hides(each.id)]
@@ -160,13 +162,13 @@ class Inventory:
     def device(self, identity: str) -> Device | None:
         """Return a device by its `Device.identity`. `None` if there is none.
 
-        A device that has disappeared is still returned while a lease names it.
+        A device that has disappeared is still returned while a lease (a server's right to its GPU) names it.
         """
         state = self.devices.get(identity)
         return state.device if state else None
 
     def known_devices(self) -> tuple[DeviceState, ...] | None:
-        """Return this machine's devices. `None` on a cluster, and while the last reading is too old."""
+        """Return this machine's devices. `None` on a cluster, or if they were last read more than a minute ago."""
         if self.cluster is not None or not self.is_fresh():
             return None
         return tuple(self.devices.values())
@@ -177,7 +179,10 @@ class Inventory:
         return closed_devices(self.cordons, self.devices.values())
 
     def closings(self) -> Mapping[str, Closing]:
-        """Return, for each pool (devices of one kind), how many devices administrators have closed to new servers."""
+        """Return which devices administrators have closed to new servers, for each pool (devices of one kind).
+
+        Pools without closed devices are left out.
+        """
         if self.cluster is None:
             return closings(self.cordons, self.devices.values()) if self.cordons else {}
         return closings_of_nodes(
@@ -191,10 +196,13 @@ class Inventory:
         )
 
     def inventory_age(self) -> timedelta | None:
-        """Return the time since the GPUs were last read, on the running clock. `None` if they were never read."""
+        """Return the time since GPUs or cluster were last read. `None` if they were never read.
+
+        It is time of the running clock, which stands still while the hub is away.
+        """
         return None if self.read_at is None else self.clock.now() - self.read_at
 
     def is_fresh(self) -> bool:
-        """Whether the GPUs were read within the last minute."""
+        """Whether GPUs or cluster were read within the last minute."""
         age = self.inventory_age()
         return age is not None and age <= INVENTORY_GOES_STALE

@@ -76,16 +76,17 @@ class ServerPods:
 class HubView:
     """The servers and users that the hub listed last, and whether the hub answers now.
 
-    While the hub is away, the view keeps what the hub reported before; only `listed` becomes `None`.
+    While the hub is away, the view keeps what the hub reported before; only `listed` becomes `None`. Times by the
+    running clock are of a clock that stands still while the hub is away.
 
     Attributes:
         servers: every server that is not stopped. `None` before the first list.
         read_at: when that list was requested, in seconds of the machine's monotonic clock.
         away_since: wall-clock time since which the hub does not answer. `None` if it answers.
-        back: when the hub answered again after its last long outage, on the running clock. `None` if it had none.
+        back: when the hub answered again after its last long outage, by the running clock. `None` if it had none.
         clock_ahead: how far the hub's clock is ahead of this machine's. `None` if unknown.
         people: user -> the user's groups, and whether the user is an administrator.
-        activity: when each server was last used, on the running clock. Activity that a restart of the proxy or the
+        activity: when each server was last used, by the running clock. Activity that a restart of the proxy or the
             saving of notebooks before a stop caused does not count.
         gone_in_outage: servers that disappeared during an outage. No list since then has contained them.
     """
@@ -111,9 +112,9 @@ class HubView:
 
     @cached_property
     def pods(self) -> Mapping[str, ServerKey | None]:
-        """Name of the pod of each listed server -> the server, while its spawn is pending; `None` once it is ready.
+        """Pods of the listed servers: name of a pod -> its server while the spawn is pending, otherwise `None`.
 
-        With it, a pod whose name the hub lists is told apart from a pod that the hub has forgotten.
+        A pod of this hub whose name is missing here has been forgotten by the hub.
         """
         servers = (self.servers or {}).items()
         there = {item.pod for _, item in servers if item.pending != "spawn"}

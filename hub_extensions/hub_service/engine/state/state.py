@@ -356,7 +356,10 @@ class State(Inventory):
     # -------------------------------------------------------------- changes that are not stored
 
     def take_hub_view(self, view: HubView) -> None:
-        """Replace what the hub listed last. The running clock is paused while the hub is away."""
+        """Replace what the hub listed last. While the hub is away, the running clock is paused.
+
+        Deadlines of users are counted on that clock.
+        """
         before, self.hub_view = self.hub_view, view
         if view.is_up:
             self.clock.resume()
@@ -484,25 +487,37 @@ class State(Inventory):
         return RuledServer(user, groups, offer, found.pool if found is not None else "")
 
     def take_rules(self, rules: Sequence[CullRule]) -> None:
-        """Put the rules of the policy file in force, and give each lease the end that they set."""
+        """Put the rules of the policy file in force.
+
+        Each lease (a server's right to its GPU) gets the end that they set.
+        """
         self.policies.take(rules)
         self._renew_ends()
 
     def _renew_ends(self) -> None:
-        """Compute again when each lease ends at the latest, because rules of the policy file or groups have changed."""
+        """Compute again when each lease (a server's right to its GPU) ends at the latest.
+
+        Rules of the policy file, or groups of users on which the rules depend, have changed.
+        """
         self.leases = {lease.id: self._ending(lease) for lease in self.leases.values()}
         self.revision += 1
 
     def end_of(self, lease: Lease) -> datetime | None:
-        """Return when the maximum lifetime ends a lease, by the present limits. `None` if no end is enforced."""
+        """Return when the maximum lifetime ends a lease (a server's right to its GPU), by the present limits.
+
+        `None` if no end is enforced.
+        """
         return limit_end(lease, self.policies.longest(self.ruled(lease.user, lease.offer)), self.start_allowance)
 
     def _ending(self, lease: Lease) -> Lease:
-        """Return the lease with the end that the present limits set, but not earlier than its user was shown."""
+        """Return the lease (a server's right to its GPU) with the end that the present limits set.
+
+        If its user was shown a later end, the lease keeps that one.
+        """
         return replace(lease, ends_at=shown_end(self.end_of(lease), self._facts_of(lease)))
 
     def as_enforced(self, lease: Lease) -> Lease:
-        """Return the lease with the time at which its server really ends at the latest.
+        """Return the lease (a server's right to its GPU) with the time at which its server really ends at the latest.
 
         That time is later than `Lease.ends_at` if the user was warned of or promised a later one. It is earlier if
         somebody has ordered an earlier stop.
@@ -515,7 +530,7 @@ class State(Inventory):
         return lease if end == lease.ends_at else replace(lease, ends_at=end)
 
     def _facts_of(self, lease: Lease) -> ServerFacts | None:
-        """Return what culling knows about the server that runs under a lease. `None` if the server does not run."""
+        """Return what culling knows about the server that runs under a lease. `None` if that server does not run."""
         facts = self.facts.get((lease.user, lease.server))
         return facts if facts is not None and facts.lease == lease.id else None
 
@@ -565,8 +580,8 @@ class State(Inventory):
         """Return everything from which an admission decides who may start: offers, devices, tickets, leases and limits.
 
         Args:
-            asked: ids of offers that a user requests now. While the cluster has not been read, these offers have a line
-                too.
+            asked: ids of offers that a user requests now. While the cluster has not been read, a user can join the
+                lines of these offers too.
         """
         offers = (*self.offers, *self.by_name([*asked, *self._asked_for()])) if self.unread else self.offers
         line = QueueSnapshot(
@@ -641,7 +656,7 @@ class State(Inventory):
         return None if after is before else after
 
     def orders_of(self, facts: ServerFacts) -> tuple[StopCause, ...]:
-        """Return the orders (of the user, an administrator or the hub) to stop this run of a server."""
+        """Return the orders (of the user, an administrator or the hub) to stop this run of a server; may be empty."""
         stop = self.stop_of(facts)
         return () if stop is None else stop.orders
 
@@ -661,19 +676,25 @@ class State(Inventory):
         return self.tickets.get(self.ticket_index.of_server(user, server))
 
     def lease_of(self, user: str, server: str) -> Lease | None:
-        """Return the lease under which a server runs or starts. `None` if it has none, or if its lease is ending."""
+        """Return the lease (the right to a GPU) under which a server runs or starts.
+
+        `None` if it has none, or if its lease is ending.
+        """
         live = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
         own = (item for item in self.leases.values() if (item.user, item.server) == (user, server))
         return next((item for item in own if item.state in live), None)
 
     def sharers(self, device: str) -> int:
-        """Return the number of leases that share a device (`Device.identity`). Cached until the state changes."""
+        """Return how many leases (servers' rights) share a device (`Device.identity`).
+
+        Cached until the state changes.
+        """
         if self._sharers[0] != self.revision:
             self._sharers = (self.revision, Counter(lease.device for lease in self.leases.values()))
         return self._sharers[1][device]
 
     def lists(self, lease: Lease) -> bool | None:
-        """Return whether the hub's list of servers contains this run of a lease's server.
+        """Return whether the hub's list of servers contains the server of a lease, in its present run.
 
         A listed server with the lease's pid is this run, whatever its name. Otherwise a listed server of the same name
         is this run, unless a later run is known.
@@ -694,9 +715,9 @@ class State(Inventory):
         return later is None or later is lease or (facts is later and facts.lease == lease.id)
 
     def lease_of_ticket(self, ticket: str) -> Lease | None:
-        """Return the lease of a ticket (place in line). `None` if the ticket waits or is for CPU only.
+        """Return the lease (the right to a GPU) that a ticket (place in line) has got.
 
-        A lease that is ending is not returned.
+        `None` if the ticket waits or is for CPU only, or if the lease is ending.
         """
         return self.leases.get(self._lease_of_ticket.get(ticket, ""))
 
@@ -711,5 +732,5 @@ class State(Inventory):
         return sum(1 for ticket in self.tickets.values() if ticket.state is TicketState.WAITING)
 
     def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
-        """Return the notices that the next page of this user shows."""
+        """Return the notices of the last 24 h, which the next page of this user shows."""
         return self.notices.recent(user, self.clock.utc_now())

@@ -48,12 +48,12 @@ NOTIFIED_LATER = (TicketEnd.MAX_WAIT, TicketEnd.ABANDONED, TicketEnd.REFUSED)
 
 
 class Transactions:
-    """Opens transactions, one at a time: ``async with self.transaction() as transaction``.
+    """Opens transactions on the state, one at a time: ``async with self.transaction() as transaction``.
 
     Args:
         state: the state that is changed.
         admit: admits the tickets (places in line) that can start.
-        publish: sends the status of a ticket to everyone who follows the changes.
+        publish: sends the status of a ticket to the hub and to open pages.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Transaction:
             self.state.quota_holds = quota_holds.server_ended(self.state.quota_holds)
 
     def publish(self, message: messages.TicketStatus) -> None:
-        """Send the status of a ticket (place in line) to all who follow the changes, when the transaction ends."""
+        """Send the status of a ticket (place in line) to the hub and to open pages when the transaction ends."""
         self.published.append(message)
 
     # -------------------------------------------------------------- tickets
@@ -216,7 +216,7 @@ class Transaction:
             log.info("%s is not held back any more: the cluster took a pod of it", offer)
 
     def _after_ready(self, ticket: Ticket) -> Mapping[str, str]:
-        """Return the stored values with which earlier failed starts of a ready server are no longer shown.
+        """Return the values to store so that earlier failed starts of a server that is now ready are not shown.
 
         Empty if the server has no failed starts.
         """
@@ -286,7 +286,7 @@ class Transaction:
         cause: Callable[[Lease, Lease], tuple[str, str]],
         notice_of_loss: Callable[[Lease], Reason],
     ) -> None:
-        """Update every lease in one write, after machine or cluster were read.
+        """Update every lease (a server's right to its GPU) in one write, after machine or cluster were read.
 
         If a lease ends, the facts about its server are removed.
 

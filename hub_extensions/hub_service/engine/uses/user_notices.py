@@ -94,7 +94,7 @@ class UserNotices:
         Args:
             user, server: name of the user and of the server.
             offers: the offers that the next start accepts.
-            now: on the running clock.
+            now: by the running clock, which stands still while the hub is away.
 
         Returns:
             The places; and the values to store (`engine.state.meta`) so that no other start gets these places too,

@@ -65,7 +65,8 @@ def kept_row(
         state: the present state.
         kind: `KEPT` (not stopped as idle for a while) or `EXTENDED` (a longer time limit).
         facts: what culling knows about the server.
-        until: the server is protected until then, on the running clock. `None` if that is not known.
+        until: the server is protected until then, by the running clock (it stands still while the hub is away). `None`
+            if that is not known.
         grounds: what is known about the server, as sentences.
     """
     code = "extended-until" if kind == EXTENDED else "kept-until"

@@ -172,7 +172,7 @@ def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock)
         ticket: the ticket.
         status: its present status. The part of its reason that is meant for the log is left out.
         url: address at which the user opens the server.
-        clock: the running clock, which converts times to wall-clock time.
+        clock: converts times of the running clock (it stands still while the hub is away) to wall-clock time.
     """
     return TicketInfo(
         ticket=ticket.id,
@@ -197,7 +197,7 @@ def waiting(
         verdict: the answer of admission: position, reason and forecast.
         alternatives: other offers that the user could have sooner.
         simulated: whether any offer that the user may see is simulated.
-        clock: the running clock, which converts times to wall-clock time.
+        clock: converts times of the running clock (it stands still while the hub is away) to wall-clock time.
     """
     return TicketMessage(
         ticket=ticket.id,
@@ -227,7 +227,7 @@ def admitted(
         given: what the server gets: environment variables and the pod's request.
         title: the offer's title.
         simulated: whether the granted device is simulated.
-        clock: the running clock, which converts times to wall-clock time.
+        clock: converts times of the running clock (it stands still while the hub is away) to wall-clock time.
         usual: seconds that such a start usually takes. `None` if too few starts are known.
     """
     return TicketMessage(
@@ -256,7 +256,7 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
         ticket: the ticket.
         answer: ``refuse`` if admission refused it, ``ended`` if it ended.
         reason: the sentence for the user.
-        clock: the running clock, which converts times to wall-clock time.
+        clock: converts times of the running clock (it stands still while the hub is away) to wall-clock time.
     """
     return TicketMessage(
         ticket=ticket.id,
@@ -280,7 +280,7 @@ def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMess
     Args:
         ticket: the ticket.
         reason: why the position is unknown.
-        clock: the running clock, which converts times to wall-clock time.
+        clock: converts times of the running clock (it stands still while the hub is away) to wall-clock time.
     """
     return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(replace(reason, log_message=""))))
 
@@ -292,7 +292,7 @@ def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, cl
         facts: what culling knows about the server.
         decision: the decision about it.
         policy: the server's limits.
-        clock: the running clock, which converts times to wall-clock time.
+        clock: converts times of the running clock (it stands still while the hub is away) to wall-clock time.
     """
     if decision.stops_at is None or decision.cause is None or decision.reason is None:
         return None
@@ -314,7 +314,7 @@ def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) 
     Args:
         decision: the culling decision about the server.
         policy: the server's limits.
-        clock: the running clock, which converts times to wall-clock time.
+        clock: converts times of the running clock (it stands still while the hub is away) to wall-clock time.
     """
     if decision.stop is None or decision.stops_at is None:
         return ()

@@ -207,7 +207,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return "text/html" in self.request.headers.get("Accept", "")
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer with the `Problem` as JSON, or as a page in a browser."""
+        """Answer an error: as a page in a browser, otherwise with the `Problem` as JSON."""
         problem: Problem = kwargs["problem"]
         if status_code == 503:
             self.set_header("Retry-After", "5")

@@ -89,7 +89,7 @@ class HubSignedOut(JsonRoute):
 
 
 class HubWithoutSession(JsonRoute):
-    """POST: all users for whom the hub cannot check whether the sign-in provider still has the account."""
+    """POST: all users without a sign-in session, for whom nobody can check whether the account still exists."""
 
     who = Who.HUB
 

@@ -307,7 +307,7 @@ class StaticFile(Page):
 
 
 class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
-    """The end of a login at the hub: JupyterHub's own handler with our error page."""
+    """The route to which the hub redirects after a login: JupyterHub's own handler with our error page."""
 
     def initialize(self, parts: Parts) -> None:
         self.parts = parts
@@ -319,7 +319,7 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
         log.warning("%s %s failed: %s", self.request.method, self.request.path, value, exc_info=fault)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Show that the login failed and can be tried again."""
+        """Answer with a page: the login failed and can be tried again."""
         t = catalogue_for(self.request.headers.get("Accept-Language", ""))
         self.set_header("Content-Type", "text/html; charset=utf-8")
         message = [SentencePiece(t("The login at the hub did not work. Open the page again to try once more."))]
