@@ -179,7 +179,7 @@ def _oldest_of_most(places: Mapping[Any, OrderedDict[Hashable, None]]) -> Hashab
     return next(iter(most))
 
 
-HUB = "the hub"  # the one caller whose connections are counted only in the total
+HUB = "the hub"  # this caller has no limit of its own: its connections count only in the total
 
 
 @dataclass

@@ -45,7 +45,7 @@ EVERY = 30.0
 """Seconds after which the waits are computed again although no ticket or lease has changed, because time has passed."""
 IDLE = 300.0
 """If nobody holds or waits for a GPU for this many seconds, the calculator's memory is released. When the next user
-comes, it takes a second or two to load the history of 20,000 uses again."""
+comes, it takes a second or two to load the history of 20,000 uses (one server's time with a GPU each) again."""
 IMPORTS_EVERY = 10.0
 """Seconds between two checks whether the history has to be loaded again, for example after an administrator imported
 usage records."""

@@ -145,7 +145,7 @@ class ClusterLeases:
             ):
                 await asyncio.sleep(0)
         snapshot = self._snapshot(view)
-        await asyncio.sleep(0)  # a large cluster takes long to count: between the steps others have a turn
+        await asyncio.sleep(0)  # a large cluster takes long to count: let other tasks run in between
         await transaction.state.take_cluster(snapshot)
         await self.drains.notice_undone(transaction)
         self.sampled.set()
@@ -246,7 +246,7 @@ class ClusterLeases:
             if queue or late:
                 back.add(ticket.id)
             offer = ticket.admitted_offer or CPU
-            # a pod that lacks something else (CPU, storage) holds up nobody
+            # if a pod lacks something other than a GPU (CPU, storage), its offer is not held up
             for_a_gpu = not pod.unscheduled_why or why_unschedulable(pod.unscheduled_why).lacks_device
             if late and not queue and offer != CPU and for_a_gpu:
                 nodes, before = self.state.ticket_index.node_sets.get(ticket.id), up.get(offer, frozenset())

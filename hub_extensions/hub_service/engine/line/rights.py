@@ -15,7 +15,7 @@ from hub_extensions.core.queue.model import Ticket
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state.state import State
 
-LAST = timedelta(seconds=30)  # groups that the hub reported longer ago are asked for again
+LAST = timedelta(seconds=30)  # the hub is asked again for groups that it reported longer ago
 KEPT = 1000  # users whose groups are kept; with more of them, those reported longer ago than LAST are dropped
 ANSWER_WITHIN = 3.0  # seconds in which the hub has to answer
 

@@ -41,7 +41,7 @@ from hub_extensions.hub_service.engine.views.queue_view import QueueView, conten
 log = logging.getLogger("hub_extensions.hub_service")
 
 RIGHT_LOST = "not-your-group-any-more"
-"""The code of a lost right to one offer. The ticket keeps its other offers; with any other code the ticket ends."""
+"""Reason for which a ticket (place in line) loses one offer and keeps the others. Any other reason ends the ticket."""
 PLACE_ENDED = explain("ended", log_message="asked for a ticket that ended")
 NONE_THERE = explain("offers-gone", log_message="offers gone")
 NOT_READ = explain("cluster-not-read", log_message="the cluster has not been read yet")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 
-AT_A_TIME = 100  # items of a batch, between two of which other tasks run
+AT_A_TIME = 100  # items of a batch; other tasks run between two batches
 _Thing = TypeVar("_Thing")
 
 

@@ -29,18 +29,21 @@ class Inventory:
     """
 
     clock: RunningClock
+    """The clock on which deadlines are counted. It stands still while the hub is away."""
     offer_config: OfferConfig
+    """The administrator's settings of the offers."""
     offers: tuple[GpuOffer, ...] = ()
+    """What users can choose on the spawn form now. CPU only is always among the offers."""
     devices: dict[str, DeviceState] = field(default_factory=dict)
-    """By `Device.identity`. Devices that are gone stay while a lease names them."""
+    """`Device.identity` -> device, on one machine. A device that is gone stays while a lease (a right to it) names it."""
     samples: Mapping[str, DeviceSample] = field(default_factory=dict)
     """UUID of each device of this machine -> its last measurement: use, memory, processes."""
     highest_use: dict[str, float] = field(default_factory=dict)
-    """The highest use of each device since the last decision about idle servers, in percent."""
+    """UUID of a device of this machine -> its highest use in percent since the last decision about idle servers."""
     reading: InventoryReading | None = None
     """The last successful reading of this machine; `None` before the first."""
     read_at: datetime | None = None
-    """When the devices or the cluster were last read successfully, on the running clock; `None` before the first."""
+    """When devices or cluster were last read successfully, by `clock`; `None` before the first reading."""
     problem: str = ""
     """Why devices or cluster cannot be read now; "" if they can be."""
     on_cluster: bool = False
@@ -50,7 +53,7 @@ class Inventory:
     pods: ServerPods = field(default_factory=ServerPods)
     """The pods of the cluster's servers, as they were read last."""
     offers_before: tuple[GpuOffer, ...] = ()
-    """The cluster's offers in the store, for a start before the cluster can be read."""
+    """The offers that the cluster had when it was last read, as stored. They are used while it cannot be read."""
     cordons: tuple[Cordon, ...] = ()
     """The devices or nodes on which no new server starts, because an administrator closed them."""
 

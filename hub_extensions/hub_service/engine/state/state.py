@@ -81,10 +81,14 @@ class State(Inventory):
     """
 
     store: Store
+    """The database."""
     config: QueueLimits
+    """The limits of the line."""
     cull_policy: InitVar[CullPolicy]
     policies: Policies = field(init=False)
+    """The limits of culling: those of the configuration, and the rules of the policy file."""
     start_allowance: timedelta
+    """How long a start may take."""
     notices: UserNotices
     """Notices for users without an open page."""
     revision: int = 0
@@ -95,7 +99,9 @@ class State(Inventory):
     """Waiting and admitted tickets (users' places in line), by id."""
     ticket_index: TicketIndex = field(default_factory=TicketIndex)
     next_place: int = 1
+    """The serial number that the next place in line gets."""
     last_offers_by_user: dict[str, tuple[OfferId, ...]] = field(default_factory=dict)
+    """User -> the offers that the user requested last, as a suggestion on the spawn form."""
     resumed: dict[str, int] = field(default_factory=dict)
     """Ticket id -> `Ticket.attempt`, for servers whose start a restarted hub had forgotten.
 
@@ -105,7 +111,7 @@ class State(Inventory):
 
     # servers
     leases: dict[str, Lease] = field(default_factory=dict)
-    """Leases that have not ended, by id."""
+    """Leases (servers' rights to their GPUs) that have not ended, by id."""
     facts: dict[ServerKey, ServerFacts] = field(default_factory=dict)
     """The facts about each running server on which culling decides."""
     uses: dict[str, Use] = field(default_factory=dict)
@@ -115,7 +121,7 @@ class State(Inventory):
 
     The hub may still report the reason."""
     reports: dict[ServerKey, tuple[ServerReport, datetime]] = field(default_factory=dict)
-    """The last report of each server's extension, and when it came, on the running clock."""
+    """The last report of the extension in each user's server, and when it came, by `clock`."""
     routes_renewed: RoutesRenewed | None = None
     """When the proxy was last restarted, as far as it is known."""
     stops: dict[StopKey, StopRecord] = field(default_factory=dict)
@@ -136,13 +142,15 @@ class State(Inventory):
 
     A list of the hub's servers that was requested before that time is out of date for this server."""
     quota_holds: quota_holds.Holds = field(default_factory=dict)
-    """Offers for which the cluster refused the last pod because of a quota."""
+    """Offer -> why and since when it is held back: the cluster refused its last pod because of a quota."""
 
     # this service
     pool_names: Mapping[str, str] = field(default_factory=dict)
-    """The name of each pool of a cluster (the devices of one kind). It is stored so that it does not change."""
+    """Key of each pool (devices of one kind) that the cluster ever had -> its id, which no other pool gets."""
     first_start: bool = False
+    """Whether the store was new when the service started."""
     store_problem: str = ""
+    """Why the store cannot be written now; "" if it can be."""
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
     """(Kind of event, label) -> its count since the service's start, for the metrics."""
     culls: Counter[tuple[str, str]] = field(default_factory=Counter)
