@@ -139,9 +139,15 @@ class Engine:
         apart: ServiceApart | None = None,
         calculator: ForecastCalculator | ForecastWorker | None = None,
     ) -> Engine:
-        """Create the engine after reading the store and the GPUs once. The arguments are those of `Engine`.
+        """Create the engine after reading the store and the GPUs once. If the GPUs cannot be read, `health` reports it.
 
-        If the GPUs cannot be read, nothing is raised here; `health` reports it.
+        Args:
+            settings: the service's settings.
+            store: the database.
+            hub: the hub's API.
+            gpus: reads this machine's GPUs, or the cluster.
+            apart: watches the hub's settings, if the hub does not start this service. `None` if the hub starts it.
+            calculator: computes the likely waits. If `None`, a worker process that starts with the first computation.
         """
         allowance = timedelta(seconds=settings.start_seconds)
         on_cluster = settings.cluster is not None
@@ -476,7 +482,14 @@ class Engine:
         return messages.QueueFigures(states, {offer: self.state.clock.wall(at) for offer, at in since.items()})
 
     async def leave(self, ticket: str, user: str | None, admin: str = "", why: str = "") -> None:
-        """Take a ticket (place in line) out of the line, for its user or an administrator. See `Tickets.leave`."""
+        """Take a ticket (place in line) out of the line, for its user or an administrator. See `Tickets.leave`.
+
+        Args:
+            ticket: id of the ticket.
+            user: the user who leaves. `None` if an administrator ends the ticket.
+            admin: the administrator's name; "" if the user leaves.
+            why: the administrator's reason, which the user sees; "" if none is given.
+        """
         await self.queue.leave(ticket, user, admin, why)
         self.watcher.refresh_soon()
 
@@ -602,7 +615,7 @@ class Engine:
         return messages.CullingView(self.state.clock.utc_now(), servers, self.failed_stops.info())
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
-        """Return the newest rows of the journal, the newest first.
+        """Return the newest rows of the journal (the store's log of the service's decisions), the newest first.
 
         Callers have to check the rights: only the user and administrators may see rows about a user.
 

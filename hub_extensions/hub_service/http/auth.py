@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Who(Enum):
-    """The callers of a route; everybody else gets 403, or the login on pages."""
+    """The kinds of callers that a route may be for. Everybody else gets 403; pages redirect to the login."""
 
     ANYBODY = "anybody"
     HUB = "the hub, by its signature"

@@ -20,7 +20,7 @@ PEAKS = 3
 
 
 class PastUses:
-    """Keeps the latest start times of each offer and the latest memory peaks of each user."""
+    """Keeps the latest start times of each offer (option of the spawn form) and the memory peaks of each user."""
 
     def __init__(self) -> None:
         self._starts: dict[OfferId, deque[float]] = {}
@@ -49,7 +49,7 @@ class PastUses:
             self._ended(record)
 
     def usual_start(self, offer: OfferId) -> float | None:
-        """Return the median of the seconds from admission until a server with this offer is ready.
+        """Return the median of the seconds from admission until a server with this offer was ready.
 
         `None` if fewer than `FEW` starts are known.
         """

@@ -394,7 +394,7 @@ class Reconciler:
     # -------------------------------------------------------------- servers
 
     async def _servers(self, servers: Servers, transaction: Transaction) -> None:
-        """Adopt listed servers that the state does not know, and remove facts and leases of servers that are gone.
+        """Adopt listed servers that the state does not know, and remove what the state has about servers that are gone.
 
         A server is gone if the hub's lists have lacked it for a minute.
         """
@@ -444,7 +444,7 @@ class Reconciler:
         return {key: now - since for key, since in self._missing.items()}
 
     def _adopt(self, server: HubServer) -> Changes:
-        """Adopt a running server that the state does not know: create its facts, and a lease if it uses a GPU.
+        """Adopt a running server that the state does not know: store facts for culling, and a lease if it uses a GPU.
 
         It was started before this product was installed, or during an outage of the service.
         """

@@ -30,7 +30,7 @@ UNANSWERED = Doubt.UNANSWERED
 
 
 class Rights:
-    """Checks whether a user may have an offer, by the user's groups.
+    """Checks whether a user may have an offer (an option of the spawn form), by the user's groups.
 
     Groups that the hub reported more than 30 s ago are requested from the hub again.
     """
@@ -60,7 +60,7 @@ class Rights:
         self._silent = False
 
     async def ask(self, ticket: Ticket, offer_id: OfferId) -> Reason | Doubt | None:
-        """Check whether the user of a ticket (place in line) may have an offer.
+        """Check whether the user of a ticket (place in line) may have an offer (an option of the spawn form).
 
         Returns:
             `None` if the user may have the offer, the reason if not, or `UNANSWERED` if the hub does not answer.

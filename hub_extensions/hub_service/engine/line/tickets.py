@@ -316,7 +316,10 @@ class Tickets:
             self._changed.set()
 
     async def _judge(self, transaction: Transaction) -> None:
-        """Refuse the tickets that joined before the cluster was read and want offers that turn out not to exist."""
+        """Check the tickets (places in line) that joined before the cluster was read, and end those to be refused.
+
+        A ticket is refused, for example, if it wants an offer (an option of the spawn form) that does not exist.
+        """
         for ticket_id, fresh in tuple(self._unjudged.items()):
             ticket = self.state.tickets.get(ticket_id)
             if ticket is not None and ticket.state is TicketState.WAITING:
@@ -328,7 +331,7 @@ class Tickets:
             del self._unjudged[ticket_id]
 
     async def _admit_once(self, transaction: Transaction) -> bool:
-        """Admit the tickets that can start now.
+        """Admit the tickets (places in line) that can start now, if their users still have the right to the offers.
 
         Returns:
             Whether a user lost the right to an offer, so that another ticket may be able to start instead.
@@ -359,7 +362,9 @@ class Tickets:
         return again
 
     async def _lose_right(self, ticket: Ticket, offer: OfferId, why: Reason, transaction: Transaction) -> None:
-        """Remove an offer from a ticket whose user may no longer have it. If no offer is left, the ticket ends.
+        """Remove an offer (an option of the spawn form) from a ticket whose user may no longer have it.
+
+        If no offer is left, the ticket ends.
 
         Args:
             ticket: the user's place in line.
@@ -377,9 +382,10 @@ class Tickets:
         await transaction.write(Changes(tickets=(TicketRow(step.ticket),), journal=(row,), notices=(notice,)))
 
     def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
-        """Return the changes that admit these tickets: their leases, and a row of the journal for each.
+        """Return the changes that admit these tickets: their leases, and a row for each in the journal.
 
-        The row contains the time waited, how long ago the GPUs were read, and the user's groups.
+        The row in the journal (the store's log of decisions) has the time waited, how long ago the GPUs were read, and
+        the user's groups.
         """
         now, age = self.state.clock.now(), self.state.inventory_age()
         read = "GPUs not read" if age is None else f"GPUs read {age.total_seconds():.0f} s ago"

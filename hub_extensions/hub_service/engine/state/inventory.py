@@ -1,4 +1,4 @@
-"""The inventory: the part of the state with the devices and the offers, as they were read last."""
+"""The part of the state with the devices and the offers (the options of the spawn form), as they were read last."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Inventory:
     offers: tuple[GpuOffer, ...] = ()
     """What users can choose on the spawn form now. CPU only is always among the offers."""
     devices: dict[str, DeviceState] = field(default_factory=dict)
-    """`Device.identity` -> device, on one machine. A device that is gone stays while a lease (a right to it) names it."""
+    """`Device.identity` -> device, on one machine. A device that is gone stays while a lease (right to it) names it."""
     samples: Mapping[str, DeviceSample] = field(default_factory=dict)
     """UUID of each device of this machine -> its last measurement: use, memory, processes."""
     highest_use: dict[str, float] = field(default_factory=dict)
@@ -142,13 +142,14 @@ class Inventory:
         return self.on_cluster and self.cluster is None
 
     def offer(self, offer_id: OfferId) -> GpuOffer | None:
-        """Return an offer by its id. `None` if there is no such offer now."""
+        """Return an offer (an option of the spawn form) by its id. `None` if there is no such offer now."""
         return next((offer for offer in self.offers if offer.id == offer_id), None)
 
     def by_name(self, wanted: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
-        """Return provisional offers for requested ids of which no offer is known. The cluster has not been read then.
+        """Return provisional offers for requested ids of which no offer is known, because the cluster is unread.
 
-        Each is made from what its id says, such as the MIG profile. Offers that the settings hide are left out.
+        Each offer (an option of the spawn form) is made from its id alone, such as ``mig-1g.5gb``. Offers that the
+        settings hide are left out.
         """
         unknown = set(wanted) - {offer.id for offer in self.offers}
         return arranged((named_offer(each) for each in unknown if not self.offer_config.hides(each)), self.offer_config)
@@ -159,7 +160,10 @@ class Inventory:
         return "" if pod is None else pod.node
 
     def ask_of(self, offer: OfferId) -> PodAsk | None:
-        """Return the resources that a pod of this offer requests; `None` on one machine and for an unknown offer."""
+        """Return the resources that a pod of an offer (an option of the spawn form) requests.
+
+        `None` on one machine and for an unknown offer.
+        """
         return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
 
     def device(self, identity: str) -> Device | None:

@@ -106,7 +106,7 @@ def write_routes_renewed(renewed: RoutesRenewed) -> str:
 
 
 def read_offers(kept: str) -> tuple[GpuOffer, ...]:
-    """Parse the stored JSON of the offers that the cluster had when it was last read.
+    """Parse the stored JSON of the offers (options of the spawn form) that the cluster had when it was last read.
 
     Empty if another version wrote it in another format.
     """

@@ -123,7 +123,7 @@ class State(Inventory):
     reports: dict[ServerKey, tuple[ServerReport, datetime]] = field(default_factory=dict)
     """The last report of the extension in each user's server, and when it came, by `clock`."""
     routes_renewed: RoutesRenewed | None = None
-    """When the proxy was last restarted, as far as it is known."""
+    """When the proxy was last restarted and got its routes again. `None` if no restart was seen."""
     stops: dict[StopKey, StopRecord] = field(default_factory=dict)
     """The stops that are announced or have begun, one per run of a server, until nothing of them is left to do."""
     without_session: WithoutSessions = field(default_factory=lambda: WithoutSessions(()))
@@ -625,7 +625,7 @@ class State(Inventory):
         return (choice.offer for ticket in self.tickets.values() for choice in ticket.wanted_offers)
 
     def availability(self) -> tuple[Availability, ...]:
-        """Return for every offer how many devices it has, how many are free, and how long a user would wait.
+        """Return for every offer (option of the spawn form) how many devices are free, and how long a user would wait.
 
         The result is cached for a second while nothing changes.
         """
@@ -730,7 +730,10 @@ class State(Inventory):
         return self.leases.get(self._lease_of_ticket.get(ticket, ""))
 
     def waiting_for(self, offer: OfferId) -> int:
-        """Return how many tickets (places in line) wait for an offer. Cached until the state changes."""
+        """Return how many tickets (places in line) wait for an offer (an option of the spawn form).
+
+        The counts are cached until the state changes.
+        """
         if self._waiting[0] != self.revision:
             self._waiting = (self.revision, lengths(self.offers, self.tickets.values()))
         return self._waiting[1].get(offer, 0)

@@ -139,9 +139,9 @@ class Transaction:
             ticket: the ticket.
             event: what ended the ticket.
             reason: the sentence for the user.
-            actor: the person or program that ended it, for the journal.
+            actor: the person or program that ended it, for the journal (the store's log of decisions).
             evidence: what supports the reason, for the journal.
-            meta: single values to store in the same commit (`engine.state.meta`).
+            meta: single values to store in the same commit (`engine.state.meta`). `None` if there are none.
             then: further sentences after `reason`, which the page of the start and the journal show.
 
         Raises:
@@ -202,10 +202,10 @@ class Transaction:
         self.hold_back(quota_holds.refused(holds, chosen, report.reason, (reason, *then), now))
 
     def hold_back(self, holds: quota_holds.Holds) -> None:
-        """Replace the offers for which no ticket is admitted now, because a cluster's quota refused their last pod.
+        """Replace the offers of which no ticket is admitted now, because a cluster's quota refused their last pod.
 
         Args:
-            holds: offer -> why and since when it is held back.
+            holds: offer (an option of the spawn form) -> why and since when it is held back.
         """
         before, self.state.quota_holds = self.state.quota_holds, holds
         if holds.keys() != before.keys():
@@ -325,7 +325,10 @@ class Transaction:
     def ticket_row(
         self, kind: str, ticket: Ticket, text: str, *, actor: str = SERVICE, evidence: str = ""
     ) -> JournalRow:
-        """Return a row of the journal about a ticket (place in line), and log it. See `JournalRow`."""
+        """Return a row about a ticket (place in line) for the journal, and write its text to the log too.
+
+        The journal is the store's log of decisions. The arguments are fields of `JournalRow`.
+        """
         log.info("%s: %s", kind, text, extra={"ticket": ticket.id, "user": ticket.user, "server": ticket.server})
         at = self.state.clock.utc_now()
         return JournalRow(at, kind, ticket.id, None, ticket.user, ticket.server, text, actor, evidence)
@@ -333,12 +336,19 @@ class Transaction:
     def server_row(
         self, kind: str, server: tuple[str, str], text: str, *, actor: str = SERVICE, evidence: str = ""
     ) -> JournalRow:
-        """Return a row of the journal about a server without a lease, and log it. See `JournalRow`."""
+        """Return a row about a server without a GPU for the journal, and write its text to the log too.
+
+        The journal is the store's log of decisions. The arguments are fields of `JournalRow`; `server` is the name of
+        the user and of the server.
+        """
         log.info("%s: %s", kind, text, extra={"user": server[0], "server": server[1]})
         return JournalRow(self.state.clock.utc_now(), kind, None, None, *server, text, actor, evidence)
 
     def lease_row(self, kind: str, lease: Lease, text: str, *, actor: str = SERVICE, evidence: str = "") -> JournalRow:
-        """Return a row of the journal about a lease, and log it. See `JournalRow`."""
+        """Return a row about a lease (a server's right to its GPU) for the journal, and write its text to the log too.
+
+        The journal is the store's log of decisions. The arguments are fields of `JournalRow`.
+        """
         log.info("%s: %s", kind, text, extra={"lease": lease.id, "user": lease.user, "server": lease.server})
         at = self.state.clock.utc_now()
         return JournalRow(at, kind, lease.ticket, lease.id, lease.user, lease.server, text, actor, evidence)

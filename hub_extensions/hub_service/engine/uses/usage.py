@@ -223,7 +223,12 @@ class _Following:
         self.gone.append(key)
 
     def _placed(self, use: Use, lease: Lease | None) -> Use:
-        """Return the use with the model of its GPU, taken from the lease's device or, if unknown, from the offer."""
+        """Return the use with the model of its GPU: of the lease's device or, if that is unknown, of the offer.
+
+        Args:
+            use: one server's time with a GPU, or without one.
+            lease: the server's right to its GPU. `None` for CPU only.
+        """
         device = self.state.device(lease.device) if lease is not None else None
         offer = self.state.offer(use.offer) if use.offer != CPU else None
         kind = device.product if device else offer.product if offer else ""

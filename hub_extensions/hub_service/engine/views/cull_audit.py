@@ -30,7 +30,7 @@ Grounds = Callable[[ServerFacts, Lease | None], tuple[Reason, ...]]
 def warned_rows(
     state: State, grounds: Grounds, judged: Iterable[tuple[ServerFacts, ServerFacts, CullDecision]]
 ) -> tuple[JournalRow, ...]:
-    """Return a row of the journal for each server whose warning of a stop begins now.
+    """Return a row for the journal (the store's log of decisions) for each server whose warning of a stop begins now.
 
     The row has the cause, the time of the stop, and whether a page of the server shows the warning.
 
@@ -59,7 +59,9 @@ def warned_rows(
 def kept_row(
     state: State, kind: str, facts: ServerFacts, until: datetime | None, grounds: Sequence[Reason]
 ) -> JournalRow:
-    """Return a row of the journal for a server whose user has pressed *Keep*, which protects it from a stop.
+    """Return a row for the journal (the store's log of decisions) about a server whose user has pressed *Keep*.
+
+    *Keep* protects a server from a stop.
 
     Args:
         state: the present state.

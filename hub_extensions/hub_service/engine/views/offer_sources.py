@@ -22,6 +22,8 @@ def offer_sources(
 ) -> dict[OfferId, messages.OfferEvidence]:
     """Return, for each offer with a GPU, what measures how busy its devices are (such as NVML or DCGM).
 
+    An offer is an option of the spawn form, such as a MIG profile.
+
     Args:
         state: the present state.
         evidence: the measurements.

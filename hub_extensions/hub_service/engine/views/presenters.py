@@ -66,7 +66,7 @@ def wait(forecast: WaitForecast) -> Wait:
 
 
 def offer_state(stands: Availability, closing: Closing | None = None) -> OfferState:
-    """Convert an offer with its free devices and its wait to a message, for the spawn form and the API.
+    """Convert an offer (an option of the spawn form) with its free devices and its wait to a message.
 
     Args:
         stands: the offer with its free devices and its wait.
@@ -114,7 +114,7 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
 
 
 def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) -> tuple[Availability, ...]:
-    """Return the offers that a user may see: offers for everybody, and offers for one of the user's groups.
+    """Return the offers (options of the spawn form) that a user may see: those for everybody or the user's groups.
 
     Args:
         offers: all offers.
@@ -125,7 +125,9 @@ def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) 
 
 
 def smaller_and_free(wanted: Sequence[OfferId], stands: Sequence[Availability]) -> tuple[Availability, ...]:
-    """Return GPU offers that can start now and are smaller than every wanted offer, as suggestions for a waiting user.
+    """Return GPU offers (options of the spawn form) that can start now and are smaller than every wanted one.
+
+    They are suggested to a waiting user.
 
     Args:
         wanted: the offers that the user waits for.

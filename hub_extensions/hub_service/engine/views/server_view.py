@@ -151,9 +151,15 @@ class ServerView:
         )
 
     def _latest(self, lease: Lease | None, decision: CullDecision | None) -> datetime | None:
-        """Return when this server ends at the latest, whatever its user does. `None` if the user can keep it forever.
+        """Return when this server ends at the latest, whatever its user does.
+
+        `None` if nothing ends it while the user keeps it.
 
         Administrators and the wait forecasts get the same time.
+
+        Args:
+            lease: the server's right to its GPU. `None` for CPU only.
+            decision: the culling decision about the server. `None` if it does not run yet.
         """
         end = None if decision is None else decision.latest
         if end is not None and lease is not None:
@@ -184,7 +190,12 @@ class ServerView:
     def _figures(self, lease: Lease | None) -> messages.Figures | None:
         """Return how busy this server's own device is, as DCGM measured it.
 
-        `None` if the service can read that from the card itself, or if DCGM has no value either.
+        Args:
+            lease: the server's right to its GPU. `None` for CPU only.
+
+        Returns:
+            `None` if the server has no GPU, if the service can read the use from the card itself, or if DCGM has no
+            value.
         """
         if lease is None:
             return None

@@ -63,7 +63,7 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
 def is_our_fault(error: BaseException | None) -> bool:
     """Return whether an exception is a fault of this service, so that it is logged with its traceback.
 
-    False if there was no exception (`None`).
+    False if `error` is `None`, because there was no exception.
     """
     return problem_of(error)[1] is OUR_FAULT
 

@@ -35,7 +35,7 @@ def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
 
 
 class Offers(JsonRoute):
-    """GET: the offers, how many devices of each are free, and how long the wait is."""
+    """GET: the offers (options of the spawn form), how many devices of each are free, and how long the wait is."""
 
     who = Who.READER
 

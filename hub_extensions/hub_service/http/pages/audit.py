@@ -1,7 +1,7 @@
 """The page of what culling and administrators did to servers, also as CSV.
 
-Administrators see all rows, other users only those about their own servers. ``jupyterhub-gpu audit`` prints the whole
-journal.
+Its rows come from the journal, the store's log of the service's decisions. Administrators see all rows, other users
+only those about their own servers. ``jupyterhub-gpu audit`` prints the whole journal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Audit(Page):
     """
 
     async def get(self) -> None:
-        """Answer with a page of the newest rows of the journal that match the query."""
+        """Answer with a page of the newest rows of the journal (the log of decisions) that match the query."""
         found = await self.rows(ROWS)
         user = self.get_query_argument("user", "") if self.everybody else ""
         values = {
@@ -66,7 +66,7 @@ class Audit(Page):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of the journal's rows that the caller may read."""
+        """The kinds of rows of the journal (the service's log of decisions) that the caller may read."""
         return ADMINS_KINDS if self.everybody else KINDS
 
     @property
@@ -87,7 +87,7 @@ class Audit(Page):
         return int(written)
 
     async def rows(self, most: int) -> tuple[JournalRow, ...]:
-        """Return the requested rows of the journal, the newest first.
+        """Return the requested rows of the journal (the service's log of decisions), the newest first.
 
         Users who are not administrators get only their own.
 
@@ -120,7 +120,10 @@ class AuditFile(Audit):
 
 
 def as_csv(rows: Sequence[JournalRow]) -> str:
-    """Return rows of the journal as CSV, with cells escaped that a spreadsheet would evaluate as formulas."""
+    """Return rows of the journal (the service's log of decisions) as CSV.
+
+    Cells that a spreadsheet would evaluate as formulas are escaped.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -131,9 +134,11 @@ def as_csv(rows: Sequence[JournalRow]) -> str:
 
 
 def kind_text(kind: str, t: Catalogue) -> str:
-    """Return as text what a kind of the journal's rows means, such as ``culled``.
+    """Return as text what a kind of the journal's rows means. An unknown kind is returned unchanged.
 
-    An unknown kind is returned unchanged.
+    Args:
+        kind: the code of the kind, such as ``culled``.
+        t: translates into the reader's language.
     """
     return {
         "warned": t("warned"),

@@ -21,7 +21,10 @@ MOMENT = re.compile(r"\b(\d{4}-\d\d-\d\d)(?:T| (?=[\d:]+ UTC))(\d\d:\d\d)(:\d\d)
 
 
 def with_moments(text: str) -> list[str | datetime]:
-    """Split a sentence of the journal into texts and times. The page shows the times in the reader's time zone."""
+    """Split a sentence of the journal (the service's log of decisions) into texts and times.
+
+    The page shows the times in the reader's time zone.
+    """
     pieces: list[str | datetime] = []
     behind = 0
     for found in MOMENT.finditer(text):
