@@ -574,7 +574,11 @@ class Engine:
     # -------------------------------------------------------------- admins
 
     async def admin_overview(self, asked: Asked) -> Overview:
-        """Return the requested part of the administrators' page: GPUs, their servers, people in line and health."""
+        """Return the requested part of the administrators' page: GPUs, their servers, people in line and health.
+
+        Args:
+            asked: the pages of the lists, the filter and the search that the administrator requested.
+        """
         offers = self.form("", "", (), True).offers
         line = sorted(self.state.tickets.values(), key=lambda ticket: ticket.first_place)
         shown = paged(line, asked.people, PEOPLE_A_PAGE)

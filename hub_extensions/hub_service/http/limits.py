@@ -119,7 +119,7 @@ class Connections:
     def note_request(self, one: Hashable) -> None:
         """Record that a whole request has arrived on this connection.
 
-        When there is no room, connections that have been silent longer are closed before it.
+        When there is no room, connections that have been silent longer are closed before this one.
         """
         if one in self._at and one not in self._caller:
             self._strangers[self._at[one]].move_to_end(one)

@@ -55,7 +55,7 @@ FORECAST = {
 
 
 class EngineCollector(Collector):
-    """Converts the engine's state to metrics when it is scraped."""
+    """Converts the engine's state to metrics each time Prometheus scrapes the service."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

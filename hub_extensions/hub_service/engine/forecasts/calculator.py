@@ -19,8 +19,8 @@ from hub_extensions.hub_service.engine.state.errors import CalculationEnded
 class ForecastCalculator:
     """Computes the likely waits: P10, P50 and P90 of the time until each user in line gets a GPU.
 
-    It simulates the line with a model of how long servers keep their GPUs, which learns from past uses.
-    `ForecastWorker` has the same methods and calls these in its worker process.
+    It simulates the line with a model of how long servers keep their GPUs, which learns from past uses (one server's
+    time with a GPU each). `ForecastWorker` has the same methods and calls these in its worker process.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,10 @@ class ForecastCalculator:
         self._closed = False
 
     def begin_history(self) -> None:
-        """Discard the pages of a history that was not loaded to its end, before a history is added page by page."""
+        """Start to load a history of past uses: `add_page` is called for each of its pages, then `load_history`.
+
+        Pages of an earlier history that was not loaded to its end are discarded.
+        """
         self._pages.clear()
 
     def add_page(self, page: Sequence[Stay]) -> None:

@@ -117,11 +117,11 @@ class ForecastState:
         """Add the likely wait of a user who joins the line now to an offer's availability (its numbers of devices).
 
         Args:
-            stands: the availability, with an upper bound of the wait at most.
+            stands: the availability, whose wait has no likely time yet.
             clock: the running clock, which stands still while the hub is away.
 
         Returns:
-            The availability unchanged if no wait is known.
+            The availability unchanged if no likely wait is known.
         """
         waits, offer = self.fresh(clock.elapsed()), stands.offer
         if waits is None or not offer.pool:
@@ -143,9 +143,16 @@ class ForecastState:
 
     @staticmethod
     def _pool(waits: LikelyWaits, ticket: Ticket, offer: GpuOffer, likely: Likely | None) -> str:
-        """Return the first pool of the ticket's wanted offers with enough past uses, as the simulation does.
+        """Return the pool (devices of one kind) on whose past uses the forecast of a ticket (place in line) is based.
 
-        The pool of `offer` is returned if no pool has enough, or if no likely wait of the ticket is known (`None`).
+        It is the first pool of the ticket's wanted offers with enough past uses, as in the simulation. The pool of
+        `offer` is returned if no pool has enough of them.
+
+        Args:
+            waits: the likely waits as they were computed last.
+            ticket: the ticket.
+            offer: the offer in whose line its position is counted.
+            likely: the ticket's likely wait. `None` if it is unknown; the pool of `offer` is returned then.
         """
         if likely is None:
             return offer.pool

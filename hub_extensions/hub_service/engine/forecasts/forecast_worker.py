@@ -50,7 +50,7 @@ class ForecastWorker:
         return None if process is None or process.poll() is not None else process.pid
 
     def begin_history(self) -> None:
-        """Begin to load a history page by page. Like `add_page` and `load_history`, it calls `ForecastCalculator`."""
+        """Start to load a history of past uses. Like `add_page` and `load_history`, it calls `ForecastCalculator`."""
         self._ask("begin_history")
 
     def add_page(self, page: Sequence[Stay]) -> None:

@@ -448,7 +448,10 @@ class ClusterLeases:
     # -------------------------------------------------------------- for admins
 
     def info(self) -> messages.ClusterInfo:
-        """Return pools, nodes and forgotten pods of the cluster as it was read last, for administrators."""
+        """Return pools (devices of one kind) and nodes as the cluster was read last, for administrators.
+
+        The pods that the hub no longer knows are included.
+        """
         snapshot = self.state.cluster
         forgotten = self.forgotten.info()
         if snapshot is None:

@@ -29,7 +29,13 @@ class Deleter(Protocol):
     """Deletes pods: ``adapters.kubernetes.ClusterWatch``, or a fake in a test."""
 
     async def delete_pod(self, namespace: str, name: str, uid: str, *, force: bool = False) -> bool:
-        """Delete the pod with this name, if it still has this uid.
+        """Delete the pod with this name, if it still has this uid. Return False if it does not exist any more.
+
+        Args:
+            namespace: namespace of the pod.
+            name: name of the pod.
+            uid: uid of the pod.
+            force: whether to delete the object at once, without waiting for its node.
 
         Raises:
             ClusterError: the API server refused it, or did not answer.
@@ -72,7 +78,7 @@ class ForgottenPods:
         self.pods = {}
 
     def info(self) -> tuple[messages.ForgottenPod, ...]:
-        """Return the forgotten pods for the administrator's page."""
+        """Return the pods that the hub no longer knows, for the administrators' page."""
         now = self.state.clock.elapsed()
         return tuple(
             messages.ForgottenPod(

@@ -413,6 +413,10 @@ class LocalLeases:
         """Return whether the driver lists a compute process on the lease's device, apart from those of other leases.
 
         True if the device was not measured, because it is not known to be free.
+
+        Args:
+            lease: a server's right to the device.
+            reading: the devices and measurements that the driver has just reported.
         """
         if self._is_gone(lease, reading):
             return False

@@ -105,9 +105,13 @@ class Tickets:
     async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
         """Handle the hub's request to start one server.
 
+        Args:
+            ask: the request.
+            transaction: writes the ticket (the user's place in line).
+
         Returns:
-            The status, if the request is refused or its ticket (place in line) has ended. Otherwise the ticket, whose
-            status is computed after the transaction.
+            The status, if the request is refused or its ticket has ended. Otherwise the ticket, whose status is
+            computed after the transaction.
         """
         now, server = self.state.clock.now(), (ask.user, ask.server)
         if not ask.kept:
@@ -386,6 +390,10 @@ class Tickets:
 
         The row in the journal (the store's log of decisions) has the time waited, how long ago the GPUs were read, and
         the user's groups.
+
+        Args:
+            given: the admissions, each with its ticket (the user's place in line).
+            transaction: makes the rows of the journal.
         """
         now, age = self.state.clock.now(), self.state.inventory_age()
         read = "GPUs not read" if age is None else f"GPUs read {age.total_seconds():.0f} s ago"

@@ -246,7 +246,7 @@ class State(Inventory):
         """Write changes to the store, then apply them in memory.
 
         Raises:
-            StoreUnavailable: nothing has changed, in memory or in the store.
+            StoreUnavailable: the store cannot be written. Nothing has changed, in memory or in the store.
         """
         await shielded(self._commit(changes))  # a cancelled caller must not interrupt it
 
@@ -465,7 +465,10 @@ class State(Inventory):
 
     @property
     def policy(self) -> CullPolicy:
-        """The limits of culling in the configuration. `policy_of` returns those of one server, with the policy file."""
+        """The limits of culling in the configuration.
+
+        `policy_of` returns one server's, which the policy file may change.
+        """
         return self.policies.base
 
     def policy_of(self, user: str, offer: OfferId) -> CullPolicy:
@@ -489,7 +492,14 @@ class State(Inventory):
         return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[1]
 
     def ruled(self, user: str, offer: OfferId) -> RuledServer:
-        """Return the properties of a server of this user with this offer on which the policy file's rules depend."""
+        """Return what the rules of the policy file may depend on: user, groups, offer and pool of a server.
+
+        A pool is the devices of one kind.
+
+        Args:
+            user: owner of the server.
+            offer: the offer with which the server runs.
+        """
         known, found = self.hub_view.people.get(user), self.offer(offer)
         groups = None if known is None else frozenset(known[0])
         return RuledServer(user, groups, offer, found.pool if found is not None else "")

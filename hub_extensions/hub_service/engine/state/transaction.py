@@ -108,7 +108,7 @@ class Transaction:
         """Write changes to the store, then apply them to the state.
 
         Raises:
-            StoreUnavailable: nothing has changed, in memory or in the store.
+            StoreUnavailable: the store cannot be written. Nothing has changed, in memory or in the store.
         """
         changes = with_stops(self.state, changes)
         await self.state.commit(with_outcomes(self.state, with_uses(self.state, changes)))

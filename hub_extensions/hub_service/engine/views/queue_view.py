@@ -65,7 +65,9 @@ class QueueView:
         return (*now, *islice(better, MOST_SOONER)), simulated
 
     def _found(self, ticket: Ticket) -> tuple[tuple[Availability, ...], tuple[Availability, ...], bool]:
-        """Return the parts of `besides` that tickets with the same wanted offers, groups and nodes share.
+        """Find the offers (options of the spawn form) that `besides` may suggest to a waiting user.
+
+        The result is cached: it is the same for all tickets with the same wanted offers, groups and nodes.
 
         Returns:
             Offers that are free at once; other offers with a forecast, the shortest wait first; and whether any offer
@@ -86,9 +88,7 @@ class QueueView:
 
 
 def content_of(state: TicketStatus) -> tuple[object, ...]:
-    """Return the parts of a ticket's status that its page shows.
-
-    If they have changed, a new status is sent to the page.
+    """Return the parts of a ticket's status that its page shows. If they have changed, a new status is sent to it.
 
     Waits are rounded as they are shown, so a change of a few seconds makes no difference.
     """

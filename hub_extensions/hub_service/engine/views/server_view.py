@@ -55,7 +55,9 @@ class ServerView:
                 await transaction.write(changes)
 
     def _changes_of(self, user: str, server: str, warned: datetime | None) -> Changes:
-        """Return the changes that follow from the last report: the server's facts, and its stop if that has begun.
+        """Return the changes that follow from the last report of a server's extension.
+
+        They concern what culling knows about the server, and the server's stop if it has begun.
 
         Args:
             user, server: name of the user and of the server.
@@ -68,10 +70,13 @@ class ServerView:
         return Changes(facts=(seen,) if seen != facts else (), stops=(stop,) if stop is not None else ())
 
     def _reported(self, facts: ServerFacts, warned: datetime | None) -> ServerFacts:
-        """Return the facts after the last report: whether the server was opened, and whether a page showed the warning.
+        """Return what culling knows about a server after the last report of its extension.
+
+        The report shows whether a browser has opened the server. It may also confirm that a page has shown the warning
+        of a stop.
 
         Args:
-            facts: the stored facts.
+            facts: what culling knew before.
             warned: wall-clock time of the stop that an open page has announced. `None` if it has announced none.
         """
         report, at = self.state.reports[(facts.user, facts.server)]
@@ -171,9 +176,14 @@ class ServerView:
         return presenters.countdown(facts, decision, policy, self.state.clock)
 
     def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
-        """Return what *Keep* would add now, and how often the user may still press it.
+        """Return what the button *Keep* would add now, and how often the user may still press it.
 
-        It protects the server from the idle stop or extends its lifetime. `None` if the panel shows no *Keep*.
+        *Keep* protects the server from being stopped as idle, or extends its lifetime. `None` if the panel has no such
+        button.
+
+        Args:
+            facts: what culling knows about the server.
+            decision: the culling decision about it.
         """
         policy = self.state.policy_of(facts.user, facts.offer)
         if not policy.enabled or policy.never or self.state.no_session_since(facts.user) is not None:

@@ -228,13 +228,18 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return super().finish(chunk)
 
     def sign(self, body: bytes) -> None:
-        """Add the signature of this answer to its headers, if the hub signed the request."""
+        """Add the signature of this answer (its status and `body`) to its headers, if the hub signed the request."""
         if self.signed is not None:
             proof = self.parts.auth.signatures.signed(self.signed, self.get_status(), body)
             self.set_header(ANSWER_HEADER, proof)
 
     def answer(self, value: object, status: int = 200) -> None:
-        """Finish with a message (a dataclass of ``core/messages``) as compact JSON."""
+        """Finish with a message as compact JSON.
+
+        Args:
+            value: a dataclass of ``core/messages``.
+            status: HTTP status of the answer.
+        """
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
         self.finish(write(value))
@@ -305,7 +310,7 @@ class JsonRoute(Route):
     """A route whose requests and answers are JSON."""
 
     def message(self, kind: type[T]) -> T:
-        """Return the request's body as a message of this kind.
+        """Parse the request's body as a message (a dataclass of ``core/messages``) of this kind.
 
         Raises:
             BadInput: the body cannot be used; the error names the field.
@@ -313,7 +318,7 @@ class JsonRoute(Route):
         return read(kind, self.body())
 
     def messages(self, kind: type[T]) -> tuple[T, ...]:
-        """Return the request's body as messages of this kind, one per line.
+        """Parse each line of the request's body as a message (a dataclass of ``core/messages``) of this kind.
 
         Raises:
             BadInput: a line cannot be used; the error names the field.

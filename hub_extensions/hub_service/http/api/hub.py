@@ -94,10 +94,10 @@ class HubWithoutSession(JsonRoute):
     who = Who.HUB
 
     async def post(self) -> None:
-        """Store the list of these users.
+        """Store the list of all users without a sign-in session.
 
-        Their servers run as long as they are busy, but the button *Keep* no longer protects them from being stopped as
-        idle.
+        Their servers run as long as the servers are busy. The button *Keep* no longer protects them from being stopped
+        as idle.
         """
         await self.engine.without_session(self.message(WithoutSessions))
         self.no_content()

@@ -49,7 +49,7 @@ STATES: Mapping[str, str] = {
 
 
 def is_raw(text: str, t: Catalogue = ENGLISH) -> bool:
-    """Return whether a text is a name or comes from another program, so that it is not in the page's language.
+    """Return whether a text is not in the page's language, because it is a name or comes from another program.
 
     The page then marks it as English (``lang="en"``). Always False on an English page.
     """
