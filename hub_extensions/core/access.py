@@ -22,7 +22,7 @@ notebook can read both.
 
 
 class ApiAction(Enum):
-    """An action of the GPU service's API, for which a caller needs a right. The value is its name for people."""
+    """An action of the GPU service's API that a caller needs a right for. The value describes the action in messages."""
 
     READ = "look at the offers"
     LIST_OWN = "look at one's own places in line"
@@ -60,9 +60,13 @@ class Person:
     """The caller: a user of the hub, or one of its services.
 
     Attributes:
+        name: name of the user or service.
         kind: ``user`` or ``service``.
-        admin: the user is an administrator of the hub; this counts for a login only.
-        scopes: the token's scopes, as the hub expands them; `None` for a login, which has all rights of its account.
+        admin: the user is an administrator of the hub; it gives rights only to a caller with a login.
+        groups: the user's groups at the hub.
+        scopes: the token's scopes, as the hub expands them. `None` if the caller has a login instead of a token, and so
+            all
+            rights of the account.
     """
 
     name: str
@@ -77,12 +81,16 @@ class Person:
         return any(scope.startswith(OF_A_SERVER) for scope in self.scopes or ())
 
     def may(self, action: ApiAction, of: tuple[str, str] | None = None) -> bool:
-        """Whether the caller may do this; `refusal` gives the reason if not. `of` is (user, server), as there."""
+        """Return whether the caller may do this; `refusal` gives the reason if not.
+
+        Args:
+            of: (user, server) that the action changes; `None` for the caller's own server, or if no server is
+                concerned.
+        """
         return refusal(self, action, of) is None
 
 
 def has_access(scopes: frozenset[str]) -> bool:
-    """Return whether these scopes include access to the service."""
     return any(scope in scopes for scope in ACCESS)
 
 
@@ -90,7 +98,7 @@ def refusal(person: Person, action: ApiAction, of: tuple[str, str] | None = None
     """Return why the caller may not do this, or `None` if it may.
 
     Args:
-        of: (user, server) that the action changes; `None` if it is the caller's own, or if no server is concerned.
+        of: (user, server) that the action changes; `None` for the caller's own server, or if no server is concerned.
     """
     if person.scopes is None:
         return _of_login(person, action, of)

@@ -66,11 +66,12 @@ class Setting:
     Attributes:
         name: name in the configuration, which for a duration contains the unit.
         text: the help for administrators. The unit of a duration is added to it.
-        unit: the unit in the name, a key of `UNITS`, or "".
-        least, most: limits of a number, or of the numbers in a dict; None for no limit. Limits of a duration are in its
+        unit: the unit in the name, a key of `UNITS`; "" if the setting is not a duration.
+        least, most: limits of a number, or of the numbers in a dict; `None` for no limit. Limits of a duration are in
+            its
             unit.
         variable: environment variable that is read if the configuration does not set the value; "" for none.
-        token: minimum length of a token that is sent in an HTTP header; None if the setting is not a token.
+        token: minimum length of a token that is sent in an HTTP header; `None` if the setting is not a token.
     """
 
     name: str
@@ -96,9 +97,10 @@ def setting(
     """Return a dataclass field that an administrator can set.
 
     Args:
+        text: the help for administrators.
         name: name in the configuration; "" for the field's own name.
-        secret: leave the value out of ``repr``.
-        text, least, most, variable, token: see `Setting`.
+        secret: whether the value is left out of ``repr``.
+        least, most, variable, token: see `Setting`.
     """
     about = Setting(name, text, least, most, variable, token)
     common: dict[str, Any] = {"repr": not secret, "metadata": {_KEY: about}}
@@ -107,7 +109,10 @@ def setting(
 
 
 def settings_in(value: type[Any]) -> Mapping[str, Setting]:
-    """Return field name -> setting for a dataclass, in the order of its fields. Other fields are left out."""
+    """Return field name -> setting for a dataclass, in the order of its fields.
+
+    Fields that were not made with `setting` are left out.
+    """
     return _settings_in(cast(Any, value))
 
 
@@ -136,7 +141,10 @@ def spelled(value: type[Any], name: str) -> str:
 
 
 def check_name(section: str, key: str = "") -> None:
-    """Refuse an earlier name of a section, or of a setting in it.
+    """Refuse the earlier name of a section or setting that was renamed.
+
+    Args:
+        key: name of a setting in the section; "" checks the section's own name.
 
     Raises:
         ValueError: the name is an earlier one; the message has today's name.

@@ -41,7 +41,8 @@ class SignedRequest:
 
     Attributes:
         target: the path with its query, as it is sent.
-        life, time: id of the service's process and the service's time, both as its last answer reported them.
+        life: id of the service's process, as its last answer reported it; `NO_LIFE` before the first answer.
+        time: the service's time, as its last answer reported it.
         clock: the hub's own time, to report how far the clocks differ.
         nonce: 32 hexadecimal digits, never used twice.
         body: `hash_of` the body.
@@ -68,7 +69,7 @@ class SignedRequest:
 
 
 def request_of(secret: str, method: str, target: str, header: str) -> SignedRequest | None:
-    """Parse and verify the header of a request; `None` if the signature is invalid.
+    """Parse and verify the header ``Authorization`` of a request; `None` if the signature is invalid.
 
     The caller has to compare life, time and nonce with the values that the service expects.
     """
@@ -85,7 +86,7 @@ def request_of(secret: str, method: str, target: str, header: str) -> SignedRequ
 
 
 def is_in_time(request: SignedRequest, now: datetime) -> bool:
-    """Return whether the request's time is close enough to the service's."""
+    """Return whether the request's time differs from the service's time `now` by at most `WINDOW`."""
     return abs(now - request.time) <= WINDOW
 
 
@@ -138,13 +139,19 @@ def signed_line(secret: str, nonce: str, number: int, line: bytes) -> bytes:
 
     Args:
         nonce: nonce of the request that opened the stream.
-        number: number of the line in the stream, so that no line can be left out or repeated unnoticed.
+        number: position of the line in the stream; it is signed, so that no line can be left out or repeated unnoticed.
     """
     return _hmac(secret, "line", nonce, str(number), hash_of(line)).encode() + b" " + line
 
 
 def line_of(secret: str, nonce: str, number: int, signed: bytes) -> bytes | None:
-    """Return a line of a streamed answer without its signature; `None` if it is not signed for this place."""
+    """Return a line of a streamed answer without its signature; `None` if the signature is invalid.
+
+    Args:
+        nonce: nonce of the request that opened the stream.
+        number: the line's position in the stream, which is signed too.
+        signed: the line with its signature in front, as `signed_line` made it.
+    """
     line = signed[65:]
     good = bool(secret) and hmac.compare_digest(signed_line(secret, nonce, number, line), signed)
     return line if good else None
@@ -156,10 +163,10 @@ def hash_of(body: bytes) -> str:
 
 
 def clock_problem(ahead: timedelta) -> str:
-    """Return how the hub's clock differs from the service's, as text; "" if they agree.
+    """Return a text that says how far the hub's clock is off from the service's; "" if they differ by a minute or less.
 
     Args:
-        ahead: by how much the hub's clock is ahead.
+        ahead: by how much the hub's clock is ahead; negative if it is behind.
     """
     if abs(ahead) <= SAME_CLOCK:
         return ""

@@ -11,7 +11,7 @@ SHORTEST_TOKEN = 16  # minimum length of a token that gives access to this servi
 def token_problem(token: str, shortest: int = 0) -> str:
     """Return what is wrong with a token; "" if it is fine.
 
-    A message puts the text after the name of the setting. The text does not contain the token.
+    The text follows the name of the setting in a message, and does not contain the token.
 
     Args:
         shortest: minimum number of characters.

@@ -1,1 +1,1 @@
-"""The administrators' overview: cards and their holders, totals, health, and the last days."""
+"""The administrators' overview page: the cards with their leases, totals, health, and the figures of the last days."""

@@ -1,4 +1,4 @@
-"""Cards as administrators see them: their pieces side by side, the holder of each, and when a card will be empty.
+"""Cards as administrators see them: their pieces side by side, the lease of each, and when a card will be empty.
 
 A piece is what one server can be given: a MIG device, a part of a shared card, or a whole card. On a cluster a piece is
 one of several equal devices of a node, because it is unknown which card a server has. An order is an administrator's
@@ -22,7 +22,7 @@ SLICES = 7  # compute slices of a card in MIG mode
 
 
 class PieceState(Enum):
-    """The state of a piece now. *Held* means that a lease of this hub's servers covers the piece."""
+    """The state of a piece (what one server can be given) now. *Held* means that a lease of this hub covers the piece."""
 
     BUSY = "busy"
     IDLE = "idle"
@@ -58,15 +58,17 @@ HELD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PieceHolder:
-    """The lease of a piece: who holds it, how busy it is, and when it ends.
+    """The lease that covers a piece: which server has it, how busy that server is, and when the lease ends.
 
     Attributes:
-        place: where the device is: `Device.identity`; on a cluster, (node, pool of equal devices).
+        lease: id of the lease.
+        place: where the device is: `Device.identity` on one machine, (node, pool of equal devices) on a cluster.
         share: thousandths of the device that the lease covers.
         state: ``starting``, ``running``, ``ending`` or ``lost``.
-        use_percent: last measured use of the GPU; `None` if it is not known.
+        since: when the lease began.
+        use_percent: last measured use of the GPU in percent; `None` if it is not known.
         idle_below: GPU use in percent below which the server counts as idle.
-        ends_at: wall-clock time at which a limit ends the lease at the latest; `None` without a limit.
+        ends_at: wall-clock time at which a limit ends the lease at the latest; `None` if the lease has no limit.
     """
 
     lease: str
@@ -84,12 +86,13 @@ class PieceHolder:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of a card.
+    """One piece of a card: a MIG device, a part of a shared card, a whole card, or one device of a node.
 
     Attributes:
+        name: the MIG profile, or "" for a whole card; on a cluster, the name of the pool of equal devices.
         width: thousandths of the card that the piece covers, so that the page draws it that wide.
         uuid: UUID of the device that the piece is or belongs to; "" on a cluster, where it is not known.
-        holder: `None` if no server of this hub holds it.
+        holder: the lease on the piece; `None` if no server of this hub holds it.
     """
 
     name: str
@@ -104,13 +107,15 @@ class Card:
     """One card, or on a cluster all equal devices of one node.
 
     Attributes:
-        place: name by which an order to drain refers to it: the card's UUID; on a cluster, the node.
+        place: the name that an order to drain uses for it: the card's UUID on one machine, the node on a cluster.
         uuid: UUID of the card; "" on a cluster.
         node: name of the node; "" on one machine.
         product: the card's name as its driver gives it; "" if unknown.
-        cordon: the administrator's order that nothing new starts here; `None` without such an order.
-        barred: on a cluster, why the node's devices are not offered; `None` if they are, and on one machine.
-        cordoned: whether the node is cordoned, by this product or by others.
+        simulated: whether the card is simulated.
+        cordon: the administrator's order that nothing new starts here; `None` if there is no such order.
+        barred: on a cluster, why the node's devices are not offered. `None` if they are offered, and always on one
+            machine.
+        cordoned: whether the node is cordoned in Kubernetes, by this product or by others.
     """
 
     place: str
@@ -143,14 +148,21 @@ class Emptying:
 
 
 def emptying(holders: Iterable[PieceHolder]) -> Emptying:
-    """Return how many leases are left, and when the last of them ends at the latest."""
+    """Count the leases that are left, and find when the last of them ends at the latest.
+
+    Args:
+        holders: the leases on one device, card, node or machine.
+    """
     ends = [holder.ends_at for holder in holders]
     known = [end for end in ends if end is not None]
     return Emptying(len(ends), max(known) if known and len(known) == len(ends) else None)
 
 
 def state_of(holder: PieceHolder) -> PieceState:
-    """Return the state of a piece with this lease: the lease's own, and busy or idle while its server runs."""
+    """Return the state of the piece that this lease covers.
+
+    While the server runs, the state follows the measured use: busy, idle or unknown. Otherwise it is the lease's state.
+    """
     if holder.state != "running":
         return PieceState(holder.state)
     if holder.use_percent is None:
@@ -161,7 +173,13 @@ def state_of(holder: PieceHolder) -> PieceState:
 def cards_of_machine(
     devices: Iterable[DeviceState], holders: Iterable[PieceHolder], cordons: Sequence[Cordon]
 ) -> tuple[Card, ...]:
-    """Return the cards of one machine in the order of their UUIDs, with their pieces in physical order."""
+    """Return the cards of one machine, sorted by UUID, each with its pieces in physical order.
+
+    Args:
+        devices: all devices of the machine; a card in MIG mode has several.
+        holders: the leases, with `Device.identity` as their place.
+        cordons: the administrators' orders that nothing new starts on a card or on the machine.
+    """
     by_device: dict[object, list[PieceHolder]] = {}
     for holder in holders:
         by_device.setdefault(holder.place, []).append(holder)
@@ -181,11 +199,12 @@ def cards_of_cluster(
     cordons: Iterable[Cordon] = (),
     cordoned: Collection[str] = (),
 ) -> tuple[Card, ...]:
-    """Return the equal devices of each node as one row, sorted by node and pool.
+    """Return one `Card` for each node and pool (equal devices that share one line), sorted by node and pool.
 
     Args:
+        pools: the pools of the cluster, with the nodes of each.
         holders: the leases, with (node, pool) as their place.
-        cordons: the orders to drain a node that are in force.
+        cordons: the administrators' orders in force to drain a node.
         cordoned: the nodes that are cordoned in Kubernetes, by this product or by others.
     """
     closed = {each.place: each for each in cordons}
@@ -217,12 +236,20 @@ def _order(state: DeviceState) -> tuple[int, str]:
 
 
 def _width(device: Device) -> int:
-    """Return the thousandths of its card that a device covers, from its compute slices; one slice if not known."""
+    """Return the thousandths of its card that a device covers, computed from its compute slices (sevenths of a card).
+
+    A MIG device with an unknown number of slices counts as one slice.
+    """
     return WHOLE if device.profile is None else WHOLE * (device.compute_slices or 1) // SLICES
 
 
 def _pieces(state: DeviceState, holders: Sequence[PieceHolder], cordon: Cordon | None) -> list[Piece]:
-    """Return the pieces of a device: one for each of its leases, and one for the free rest."""
+    """Return the pieces of a device: one for each of its leases, and one for the free rest.
+
+    Args:
+        holders: the leases on the device.
+        cordon: the order that nothing new starts on its card; `None` if there is no such order.
+    """
     device, width = state.device, _width(state.device)
     name, uuid = device.profile or "", device.uuid
     pieces = [
@@ -246,7 +273,10 @@ def _left_over(state: DeviceState, shared: bool, cordon: Cordon | None) -> Piece
 
 
 def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[PieceHolder]) -> Card:
-    """Return a node's devices of one pool: those with a lease, those that others use, and those that are left."""
+    """Build the `Card` of a node's devices in one pool.
+
+    Its pieces are the devices with a lease, then those that other programs use, then those that are left.
+    """
     width = WHOLE // max(1, part.total)
     pieces = [
         Piece(pool.pool, width, state_of(holder), "", holder) for holder in sorted(holders, key=lambda each: each.since)
@@ -260,5 +290,9 @@ def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[PieceHolder
 
 
 def holders_on(cards: Iterable[Card], place: str) -> tuple[PieceHolder, ...]:
-    """Return the leases on a place, which an order to drain names: a card, a node, or the whole machine."""
+    """Return the leases on the place that an order to drain names.
+
+    Args:
+        place: `Card.place` of a card or node, or `MACHINE` for the whole machine.
+    """
     return tuple(holder for card in cards if place in (MACHINE, card.place) for holder in card.holders)

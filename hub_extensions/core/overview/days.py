@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 
 
 class Span(Enum):
-    """The time that is counted, up to now. The value appears in the page's address."""
+    """The period that the figures cover, which ends now. The value appears in the page's address."""
 
     DAY = "day"
     WEEK = "week"
@@ -27,17 +27,16 @@ class Span(Enum):
 
     @property
     def bucket(self) -> timedelta:
-        """The length of one bar."""
+        """The period of one bar: an hour for a day, otherwise a day."""
         return HOUR if self is Span.DAY else DAY
 
     @property
     def buckets(self) -> int:
-        """The number of bars."""
         return {Span.DAY: 24, Span.WEEK: 7, Span.MONTH: 30}[self]
 
     @property
     def length(self) -> timedelta:
-        """The length of all bars."""
+        """The whole period: the length of all bars together."""
         return self.bucket * self.buckets
 
 
@@ -46,11 +45,13 @@ class CountedUse:
     """The facts of one use (one server's time with one offer) that are counted. Times are UTC.
 
     Attributes:
-        groups: the user's groups when the user asked.
+        groups: the user's groups when the user asked for the server.
         began: when the server was admitted.
-        ended: `None` while the use goes on.
+        ended: when the use ended; `None` while it goes on.
         end: how it ended, a value of ``core.usage.UseEnd``; "" while it goes on.
-        ready: whether its server ever was ready. If not, the use counts as a start, and a failed one if it failed.
+        ready: whether its server ever became ready. If it did, `end` is counted. If not, only ``failed`` is counted, as
+            a
+            failed start.
         devices: the number of devices; a part of a device counts as a fraction.
         waited_seconds: time in line before the admission; `None` if it is not known.
     """
@@ -67,7 +68,7 @@ class CountedUse:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Hours of one offer or group, one value for each bar.
+    """Device hours of one offer or one group over the period, with one value for each bar.
 
     Attributes:
         name: id of the offer, or name of the group; "" for users without a group.
@@ -79,13 +80,18 @@ class Course:
 
     @property
     def total(self) -> float:
-        """The hours of all bars."""
+        """The device hours of all bars together."""
         return sum(self.hours)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitFigures:
-    """Waits of the users who were admitted within one bar; the seconds are `None` if nobody was admitted."""
+    """Waits of the users who were admitted within one bar.
+
+    Attributes:
+        count: number of these users.
+        median_seconds, longest_seconds: their median and longest wait; `None` if nobody was admitted.
+    """
 
     count: int
     median_seconds: float | None
@@ -97,13 +103,13 @@ class Days:
     """All figures of the page about the last day, week or month.
 
     Attributes:
-        at: when they were counted.
-        bounds: the beginning of each bar, and the end of the last.
+        at: when the figures were counted.
+        bounds: the beginning of each bar, and after these the end of the last bar.
         by_offer, by_group: hours of each offer and group, the most hours first. A user in two groups counts in both.
-        waits: the waits of each bar.
+        waits: the waits in each bar.
         all_waits: the waits of all bars together.
-        ends: how the uses ended that ended within this time, the most frequent first.
-        failed: failed starts, one number for each bar.
+        ends: (`UseEnd`, number of uses that ended so within the period), the most frequent first.
+        failed: the number of failed starts in each bar.
     """
 
     at: datetime
@@ -118,7 +124,7 @@ class Days:
 
 
 def days_of(uses: Iterable[CountedUse], span: Span, now: datetime) -> Days:
-    """Count these uses in the bars of the span that ends now. Time before the first bar is left out."""
+    """Count these uses in the bars of the period that ends now. Device hours before the first bar are left out."""
     first = now - span.length
     bounds = tuple(first + number * span.bucket for number in range(span.buckets + 1))
     offers, groups = dict[str, list[float]](), dict[str, list[float]]()
@@ -154,7 +160,7 @@ def _bar(at: datetime, first: datetime, span: Span) -> int:
 
 
 def _hours(use: CountedUse, bounds: Sequence[datetime], now: datetime) -> Iterator[tuple[int, float]]:
-    """Yield (number of the bar, device hours in it) for each bar in which the use went on."""
+    """Yield (index of the bar, device hours in it) for each bar in which the use went on."""
     began, ended = max(use.began, bounds[0]), min(use.ended or now, now)
     if ended <= began:
         return

@@ -27,7 +27,6 @@ class HealthVerdict:
 
     @property
     def well(self) -> bool:
-        """Whether nothing is wrong."""
         return not self.findings
 
 
@@ -43,12 +42,14 @@ def judge_health(
     """Return what is wrong with the service, the GPUs, the queue and the cluster, for administrators.
 
     Args:
+        health: the service's own report about its state, as its health endpoint gives it.
         offers: state of all offers. An offer that is free while somebody waits for it is a finding.
         held_up: offers for which an admitted server finds no device, because something outside this hub took it.
         cluster_problem: why the cluster cannot be read; "" if it can be.
-        gpu_problems: sentences about what the last reading of this machine's GPUs left out.
+        gpu_problems: sentences about devices that could not be read when this machine's GPUs were read last.
         unproved: the number of leases that seem to have ended, but without proof that their devices are free.
-        over_quota: offers whose pods the cluster refuses because a quota is used up; `since` is wall-clock time.
+        over_quota: offers whose pods the cluster refuses because a Kubernetes quota is used up -> the refusal, with
+            `since` as wall-clock time.
     """
     left_out = (explain("health-gpus", why=sentence) for sentence in gpu_problems)
     held = (explain("health-unproved", leases=unproved),) if unproved else ()

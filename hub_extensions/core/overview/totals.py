@@ -14,14 +14,16 @@ from hub_extensions.core.overview.cards import HELD, Card, PieceState
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Numbers of cards and pieces. The states are those of `PieceState`.
+    """Numbers of cards and pieces (what one server can be given). The states are those of `PieceState`.
 
     Attributes:
         cards: the number of cards, or of nodes on a cluster.
         cards_held: the number of cards with at least one lease.
-        pieces: all pieces.
-        held: pieces with a lease; the sum of busy, idle, use_unknown and changing (starting, ending or lost).
-        free, closed, others, unusable, unknown: pieces without a lease.
+        pieces: the number of all pieces.
+        held: pieces with a lease; the sum of busy, idle, use_unknown and changing.
+        busy, idle, use_unknown: pieces whose server runs, by the measured use of the GPU.
+        changing: pieces whose lease is starting, ending or lost.
+        free, closed, others, unusable, unknown: pieces without a lease, by `PieceState`.
     """
 
     cards: int

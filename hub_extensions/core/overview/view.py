@@ -1,4 +1,4 @@
-"""The administrators' page as values: the part that a request asks for, and everything that the page shows."""
+"""The content of the administrators' page, and the part of it that a request asks for."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class Asked:
     """The part of the administrators' page that a request asks for.
 
     Attributes:
-        search: part of a user's, node's, card's or product's name; "" for all cards.
+        search: part of the name of a user, node, card or product; "" for all cards.
         show: filter of the cards, a key of `SHOWN`.
-        cards, people: numbers of the pages of the list of cards and of the list of people in line, from 1.
+        cards: which page of the list of cards to show, counted from 1.
+        people: which page of the list of users in line to show, counted from 1.
     """
 
     search: str = ""
@@ -47,13 +48,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class PageRows(Generic[T]):
-    """One page of many rows.
+    """The rows on one page of a long list.
 
     Attributes:
         shown: the rows of this page.
-        found: the number of all rows.
-        page: the number of this page.
-        pages: the number of pages.
+        found: the number of rows in the whole list.
+        page: which page this is, counted from 1.
+        pages: the number of pages, at least 1.
     """
 
     shown: tuple[T, ...]
@@ -63,7 +64,12 @@ class PageRows(Generic[T]):
 
 
 def paged(rows: Sequence[T], page: int, size: int) -> PageRows[T]:
-    """Return the rows of a page, or of the last page if there are not so many."""
+    """Return the rows of one page; the last page if the list has fewer pages.
+
+    Args:
+        page: which page, counted from 1.
+        size: number of rows per page.
+    """
     pages = max(1, -(-len(rows) // size))
     page = min(max(1, page), pages)
     return PageRows(tuple(rows[(page - 1) * size : page * size]), len(rows), page, pages)
@@ -87,21 +93,22 @@ class Overview:
     Attributes:
         at: when the figures were made.
         read: when the GPUs were read last; `None` before the first reading.
+        cards: the cards on this page.
         leases: id -> lease, for the cards on this page.
-        emptying: place of a card on this page -> when its last lease ends.
-        people: the tickets (places of users in the line).
-        longest_seconds: how long the user in line has waited who waits longest; `None` if nobody waits.
-        failed: failed starts.
-        on_cluster: whether a scheduler places the servers.
-        simulated: whether some of the cards are simulated.
+        emptying: `Card.place` of each card on this page -> when its last lease ends.
+        people: the tickets (places of users in the line) on this page.
+        longest_seconds: the longest time that a user now in line has waited; `None` if nobody waits.
+        failed: counts of failed starts.
         cordons: orders of administrators to drain a card, node or the machine.
         machine: when the last lease on the whole machine ends.
+        on_cluster: whether a scheduler places the servers.
         may_drain: whether administrators may drain a card or node here.
+        simulated: whether some of the cards are simulated.
         titles: id of an offer -> title.
         unproved: id of a lease that seems to have ended -> what is missing to prove it. An administrator may release
             the lease.
-        contradicted: id of a lease whose server reports work while its GPU is measured as idle -> both figures, in
-            percent.
+        contradicted: id of a lease whose server reports work while its GPU is measured as idle -> (reported use,
+            measured use), in percent.
     """
 
     at: datetime
@@ -125,5 +132,4 @@ class Overview:
 
 
 def titles_of(offers: Iterable[OfferState]) -> dict[str, str]:
-    """Return id -> title of each offer."""
     return {offer.id: offer.title for offer in offers}

@@ -1,8 +1,8 @@
 """Decide whether a request may pass to an app, from facts about the request, the app and the sender.
 
-A proxy asks the gate about each request. Only a recent answer of the hub about the sender's rights opens an app; an old
-or missing answer does not. Only page loads are redirected to the sign-in, because a script would take the sign-in page
-for its answer. A silent sign-in is a repeated sign-in without a question to the user, which brings the current rights.
+A proxy asks the gate about each request. The gate lets a request pass only if the hub has recently reported that its
+sender has the right. Only page loads are redirected to the sign-in, because a script would take the sign-in page for
+the app's answer. A silent sign-in repeats the sign-in without asking the user anything; it brings the current rights.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FRAMES = frozenset({"iframe", "frame", "object", "embed"})
 
 
 class Passage(Enum):
-    """The gate's decision about a request; the value is the HTTP status."""
+    """The gate's decision about a request; the value is the HTTP status of its answer to the proxy."""
 
     PASS = 200
     SIGN_IN = 302
@@ -40,7 +40,11 @@ class Passage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PassageVerdict:
-    """The gate's decision about a request. `reason` is a key of `REASONS`, or "" if the request passes."""
+    """The gate's decision about a request, with the reason.
+
+    Attributes:
+        reason: a key of `REASONS`; "" if the request passes.
+    """
 
     passage: Passage
     reason: str = ""
@@ -68,9 +72,9 @@ class RequestFacts:
     """The parts of a request on which the decision depends. `None` means that the header was not sent.
 
     Attributes:
+        upgrade: whether the request asks for another protocol, such as WebSocket.
         site, mode, dest: the ``Sec-Fetch-*`` headers, which scripts of a page cannot set.
-        upgrade: the request asks for another protocol, such as WebSocket.
-        by_script: the request has the header ``X-Requested-With``.
+        by_script: whether the request has the header ``X-Requested-With``.
     """
 
     method: str
@@ -92,9 +96,9 @@ class RequestFacts:
         return "text/html" in self.accept
 
     def is_cross_origin(self, app_origin: str) -> bool:
-        """Return whether a page of another origin changes something or opens a WebSocket with this request.
+        """Return whether this request changes something or opens a WebSocket, and comes from a page of another origin.
 
-        A request whose origin is unknown counts as foreign.
+        A request whose origin is unknown counts as coming from another origin.
         """
         if self.method in SAFE_METHODS and not self.upgrade:
             return False
@@ -104,13 +108,18 @@ class RequestFacts:
 
     @property
     def is_framed(self) -> bool:
-        """Whether a page of another site loads this one in a frame, where clicks can be hijacked."""
+        """Whether a page of another site loads this page in an HTML frame, where clicks can be hijacked."""
         return self.dest in _FRAMES and self.site is not None and self.site not in _OWN_SITES
 
 
 @dataclass(frozen=True, slots=True)
 class SilentRound:
-    """The last silent sign-in for an app: its time, and the person's groups at that time."""
+    """The last silent sign-in (one that asks the user nothing) for an app.
+
+    Attributes:
+        made: when it happened.
+        groups: the person's groups at that time.
+    """
 
     made: datetime
     groups: tuple[str, ...]
@@ -118,13 +127,14 @@ class SilentRound:
 
 @dataclass(frozen=True, slots=True)
 class PersonFacts:
-    """The sender of a request, known by the gate's session of a browser or by the token of a program.
+    """The sender of a request: known by the gate's session if a browser sent it, by the token if a program did.
 
     Attributes:
-        scopes: as last reported by the hub; `None` if it never reported any, or too long ago.
+        scopes: the sender's scopes, as last reported by the hub. `None` if the hub has not reported any recently
+            enough.
         kind: ``user`` or ``service``.
         groups: the person's groups at the hub.
-        is_over: the session has passed a limit, or the hub no longer knows its token.
+        is_over: whether the session has passed a limit, or the hub no longer knows its token.
         away: since when the hub does not answer; `None` if it answers.
         last_round: the last silent sign-in for this app; `None` before the first one.
     """
@@ -138,7 +148,7 @@ class PersonFacts:
 
 
 def is_public(request: RequestFacts, app: App, uri: str) -> bool:
-    """Return whether the catalogue allows anybody to read this path without a sign-in.
+    """Return whether the catalogue of apps lets anybody read this path without a sign-in.
 
     A path that programs may interpret differently is never public.
 
@@ -155,11 +165,11 @@ def is_public(request: RequestFacts, app: App, uri: str) -> bool:
 def judge_session(
     request: RequestFacts, app: App, origin: str, who: PersonFacts | None, now: datetime
 ) -> PassageVerdict:
-    """Decide about a browser's request.
+    """Decide about a request of a browser.
 
     Args:
         origin: the origin of the app's public address.
-        who: the session; `None` if the browser sent no valid cookie.
+        who: the sender, known by the session cookie; `None` if the browser sent no valid cookie.
     """
     if who is None or who.is_over:
         reason = "sign-in" if who is None else "session-over"
@@ -179,7 +189,7 @@ def judge_session(
 
 
 def _may_have_changed(who: PersonFacts, now: datetime) -> bool:
-    """Return whether the person may have rights that the session's token lacks.
+    """Return whether the person may have got rights since the session's token was issued.
 
     The scopes of a token are set when it is issued, so a right that the person got later is missing.
     """
@@ -188,7 +198,11 @@ def _may_have_changed(who: PersonFacts, now: datetime) -> bool:
 
 
 def judge_token(app: App, who: PersonFacts | None) -> PassageVerdict:
-    """Decide about a program's request with a token of the hub. `who` is `None` if the hub does not know the token."""
+    """Decide about a request that a program sends with a token of the hub.
+
+    Args:
+        who: the owner of the token; `None` if the hub does not know the token.
+    """
     if who is None:
         return PassageVerdict(Passage.REFUSE, "token-unknown")
     if who.scopes is None:
@@ -206,19 +220,23 @@ def judge_token(app: App, who: PersonFacts | None) -> PassageVerdict:
 
 
 def grants_access(app: App, scopes: frozenset[str]) -> bool:
-    """Return whether one of these scopes gives access to the app."""
     return app.scope in scopes or EVERY_APP in scopes
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Limits of a session of the gate. `idle` is `None` if unused sessions do not end."""
+    """Limits of a session of the gate.
+
+    Attributes:
+        idle: time without a request after which a session ends; `None` if unused sessions do not end.
+        lifetime: longest time that a session lasts.
+    """
 
     idle: timedelta | None
     lifetime: timedelta
 
     def passed(self, begun: datetime, last_use: datetime, now: datetime) -> bool:
-        """Return whether a session that began and was last used at these times is over.
+        """Return whether a session that began at `begun` and was last used at `last_use` is over.
 
         Setting the clock back does not extend a session beyond its lifetime.
         """

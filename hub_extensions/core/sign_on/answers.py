@@ -1,8 +1,8 @@
 """Decide what a refusal by the identity provider is about: the person, our OAuth client, or neither.
 
-The token endpoint, the userinfo endpoint and the provider's administration API (`account_url`) can report an account's
-state. Only a refusal about the person ends the person's right to sign in. ``recheck.py`` decides what happens to the
-session.
+The token endpoint, the userinfo endpoint and the provider's administration API (`account_url`) can report that an
+account is disabled or gone. Only a refusal about the person ends the person's right to sign in. ``recheck.py`` decides
+what happens to the session.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hub_extensions.core.sign_on.claims import quoted
 
 
 class About(Enum):
-    """The subject of a refusal of the provider: the person, our OAuth client, or nobody in particular."""
+    """What a refusal of the provider is about: the person, our OAuth client, or neither."""
 
     PERSON = "person"
     CLIENT = "client"
@@ -25,7 +25,7 @@ class About(Enum):
 
 
 class Account(Enum):
-    """The state of an account at the provider."""
+    """The state of an account at the provider: it exists and may sign in, it is disabled, or it is gone."""
 
     THERE = "there"
     DISABLED = "disabled"
@@ -77,7 +77,12 @@ class ErrorResponse:
 
 
 def judge_token_error(status: int, answered: Mapping[str, Any]) -> ErrorResponse:
-    """Classify an answer of the token endpoint that contains no tokens."""
+    """Classify an answer of the token endpoint that contains no tokens.
+
+    Args:
+        status: HTTP status of the answer.
+        answered: the JSON object of the answer; empty if there was none.
+    """
     code, words = _error_of(answered)
     details = {answered.get("suberror"), answered.get("error_subtype")} - {None}
     if status >= 500 or status == TOO_MANY:
@@ -97,6 +102,8 @@ def judge_userinfo_error(status: int, answered: Mapping[str, Any], challenge: st
     """Classify an answer of the userinfo endpoint that is not 200.
 
     Args:
+        status: HTTP status of the answer.
+        answered: the JSON object of the answer; empty if there was none.
         challenge: the header ``WWW-Authenticate``, which contains code and description according to RFC 6750.
     """
     code, words = _error_of(answered)
@@ -109,7 +116,7 @@ def judge_userinfo_error(status: int, answered: Mapping[str, Any], challenge: st
 
 
 def _error_of(answered: Mapping[str, Any]) -> tuple[str, str]:
-    """Return code and description of an error.
+    """Return code and description of an error, each "" if the answer lacks it.
 
     The answer has OAuth's form, or the nested form of Microsoft's and Google's APIs
     (``{"error": {"code": ..., "message": ...}}``).
@@ -140,9 +147,13 @@ lock-out, which anybody who knows the user name can cause."""
 
 
 def account_in_description(words: str) -> Account | None:
-    """Return the account's state according to the provider's sentence; `None` if it is about something else.
+    """Return the account's state that the provider's error description reports; `None` if it reports no state.
 
-    Keycloak uses the same sentence for a deleted account and an expired session, so this sentence returns `None`.
+    Keycloak uses the same sentence for a deleted account and for an expired session, so for that sentence the result is
+    `None` too.
+
+    Args:
+        words: the provider's error description.
     """
     if re.search(r"\bsession\b|\battempts?\b|\btemporar", words, re.IGNORECASE):
         return None
@@ -171,11 +182,13 @@ _NO_SUCH = re.compile(r"\bnot found\b|\bdoes(?:n.?t| not) exist\b", re.IGNORECAS
 
 
 def account_of_record(status: int, record: object, account: str) -> Account | None:
-    """Return an account's state according to the administration API, or `None` if it cannot be read from the answer.
+    """Return an account's state from an answer of the provider's administration API; `None` if the answer does not show
+    it.
 
     Args:
+        status: HTTP status of the answer.
         record: the JSON of the answer; `None` if the body is not JSON.
-        account: the id that was requested.
+        account: the id of the account that was requested.
     """
     if not isinstance(record, Mapping):
         return None
@@ -202,5 +215,5 @@ def account_of_record(status: int, record: object, account: str) -> Account | No
 
 
 def refusal_sentence(no: ErrorResponse) -> str:
-    """Return the provider's description for the log, shortened and on one line."""
+    """Return a sentence for the log with the provider's description of its refusal, shortened and on one line."""
     return f"The provider says no: {quoted(no.description or no.code)}."

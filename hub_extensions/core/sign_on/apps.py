@@ -1,4 +1,7 @@
-"""The apps behind the gate, as the administrator's catalogue (`SignOnGate.apps`) describes them, and its checks."""
+"""The apps behind the gate, as the administrator's catalogue (`SignOnGate.apps`) describes them.
+
+Also the checks of the catalogue: names, addresses, groups and paths.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ RESERVED = "/_gate"
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """An app behind the gate.
+    """An app behind the gate: one entry of the administrator's catalogue.
 
     Attributes:
         name: name of its service at the hub: the scope ``access:services!service=NAME`` gives access to it.
@@ -32,14 +35,15 @@ class App:
         upstream: address at which the proxy reaches the app: ``http://10.0.0.7:5000``.
         mode: how the app learns who is calling, see `Mode`.
         groups: groups of the hub that may open it.
-        header_family: names of the headers that identify the caller; `None` if it only gets the assertion.
+        header_family: names of the headers that tell the app who is calling; `None` if the app reads only the assertion
+            (a signed token of the gate that names the caller).
         prefix: if True, the app receives the whole path; if False, the proxy removes the path of `where`.
-        relay: the gate itself relays the app's WebSockets, so that it can close them when the session ends.
+        relay: whether the gate itself relays the app's WebSockets, so that it can close them when the session ends.
         health: path that the gate requests to learn whether the app works; "" for no such checks.
-        servers: code in a user's server may call the app with the server's own token.
+        servers: whether code in a user's server may call the app with the server's own token.
         public: paths that anybody may read without a sign-in, such as `/version`, or `/static/` with all below it.
-        offers: the portal shows the app only to users who may choose one of these offers; () shows it to all who may
-            open it.
+        offers: the portal (the list of a user's apps) shows the app only to users who may choose one of these offers;
+            () shows it to all who may open it.
     """
 
     name: str
@@ -59,7 +63,7 @@ class App:
 
     @property
     def scope(self) -> str:
-        """The hub's scope that gives access to it."""
+        """The hub's scope that gives access to the app."""
         return f"access:services!service={self.name}"
 
 
@@ -71,8 +75,8 @@ class AppProblem:
     """A problem of an app in the catalogue.
 
     Attributes:
-        app: name of the app.
-        key: key of the app's entry that is wrong.
+        app: name of the app; "" if the problem concerns the whole catalogue.
+        key: key of the app's entry that is wrong; "" if the problem concerns the whole entry.
         text: what the value has to be.
         line: line in the catalogue's file; 0 if the catalogue is a dict.
         is_warning: the app works, but probably not as its author intended.
@@ -138,14 +142,15 @@ def check_catalogue(
     hub_inside: Collection[str] = (),
     subdomain_host: str = "",
 ) -> Sequence[AppProblem]:
-    """Return the problems of the apps; errors come before warnings.
+    """Return the problems of the apps in the catalogue; errors come before warnings.
 
     Args:
         hub_url: public address of the hub; "" if unknown.
+        gate_url: public address of the apps' host, at which the gate answers.
+        known_groups: all groups of the hub; `None` if unknown, so that no group is reported as missing.
+        known_offers: ids of all offers; `None` if unknown, so that no offer is reported as missing.
         hub_inside: other addresses at which the hub is reached.
-        gate_url: public address of the apps' host.
-        subdomain_host: address below which users' servers have their hosts; "" without such hosts.
-        known_groups, known_offers: all that exist; `None` if unknown, so that no name is reported as missing.
+        subdomain_host: address below which users' servers have their own hosts; "" if they have none.
     """
     hubs = {found.origin for url in (hub_url, *hub_inside) if (found := address_of(url)) is not None}
     gate = address_of(gate_url)
@@ -264,7 +269,10 @@ def _path_problems(app: App) -> Iterator[AppProblem]:
 
 
 def is_plain(path: str) -> bool:
-    """Return whether all programs read the path in the same way."""
+    """Return whether every browser, proxy and app reads the path in the same way.
+
+    Such a path has only letters, digits and ``_.~/-``, no empty step and no ``.`` or ``..`` step.
+    """
     return bool(_PATH.fullmatch(path)) and "//" not in path and not {".", ".."} & set(path.split("/"))
 
 
@@ -286,7 +294,11 @@ def is_loopback(host: str) -> bool:
 
 
 def is_inside(host: str) -> bool | None:
-    """Return whether a host is reached from the internal network only; `None` if this is unknown for its name."""
+    """Return whether a host is reached only from the internal network.
+
+    Returns:
+        `None` if the host is a name whose form does not show it.
+    """
     try:
         return not ipaddress.ip_address(host).is_global
     except ValueError:

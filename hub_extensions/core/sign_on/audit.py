@@ -1,7 +1,7 @@
 """The audit of the gate: requests that should not get through to an app, and what each answer means.
 
-A probe is one such request. Its answer means that the app is safe, that it is open, or that nothing was proved, which
-counts as *not tried* and never as *safe*. ``adapters/apps/audit_run.py`` sends the requests.
+Each such request is called a probe. Its answer means that the app is safe, that it is open, or that nothing was proved,
+which counts as *not tried* and never as *safe*. ``adapters/apps/audit_run.py`` sends the requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADER_ADVICE = "Take the piece of `jupyterhub-gpu gate config` into the proxy a
 
 
 class Outcome(str, Enum):
-    """The conclusion from the answer to a probe."""
+    """The conclusion from the answer to a probe (a request that should not get through to the app)."""
 
     SAFE = "safe"
     OPEN = "open"
@@ -36,14 +36,14 @@ class Outcome(str, Enum):
 
 
 class Rule(Enum):
-    """The answers to a probe that are safe.
+    """Which answers to a probe are safe. A probe is a request of the audit that should not get through.
 
     REFUSED: the gate refuses the request.
     ODD: as REFUSED, or an answer that the request is malformed or that nothing is there.
     HIDDEN: an answer that nothing is there; even a refusal of the gate would reveal too much.
     UNBELIEVED: the app does not show `CANARY`, the user name in a forged identity header.
     UNFRAMED: the page forbids pages of other sites to show it in an HTML frame.
-    LISTED: any answer is safe, because the catalogue allows it; it is listed only.
+    LISTED: any answer, because the catalogue makes the path public; the report only lists it.
     """
 
     REFUSED = "refused"
@@ -56,7 +56,7 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A request of the audit, which should not get through.
+    """A request of the audit that should not get through to an app.
 
     Attributes:
         case: number of the test case, such as ``A4``.
@@ -66,7 +66,7 @@ class Probe:
         target: path and query.
         advice: what to do if the app is open.
         rule: which answers are safe.
-        caller: who sends it.
+        caller: the account that sends it; ``stranger`` is a browser without a session.
     """
 
     case: str
@@ -83,7 +83,15 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """The answer to a probe. `status` is `None` if none came; `framing` is who may frame the page (`framing_of`)."""
+    """The answer to a probe.
+
+    Attributes:
+        status: HTTP status; `None` if no answer came.
+        location: the header ``Location``; "" if it was not sent.
+        text: the body.
+        cookies: the ``Set-Cookie`` headers.
+        framing: who may show the page in an HTML frame, from `framing_of`.
+    """
 
     status: int | None
     location: str = ""
@@ -137,7 +145,12 @@ KINDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 
 
 def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
-    """Yield all probes of one app through the proxy. `path` is that of its public address, with a trailing slash."""
+    """Yield all probes of one app through the proxy, except those that need a real cookie (`real_cookie_probes`).
+
+    Args:
+        path: path of the app's public address, with a trailing slash.
+        cookie_name: name of the gate's session cookie.
+    """
     yield from _access_probes(app, path)
     yield from _header_probes(app, path)
     yield from _cookie_probes(app, path, cookie_name)
@@ -152,12 +165,14 @@ def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
 
 
 def real_cookie_probes(app: App, path: str, name: str, mine: str, other: str, expired: str) -> Iterator[Probe]:
-    """Yield probes of case A4 with real cookies of the gate. An empty value skips its probe.
+    """Yield probes of case A4, which send real cookies of the gate that were changed, cut, combined or have expired.
 
     Args:
-        mine: cookie of a user who may open the app.
-        other: cookie of a user without the app's group.
-        expired: cookie of a user with the group, whose session has ended.
+        path: path of the app's public address, with a trailing slash.
+        name: name of the gate's session cookie.
+        mine: cookie of a user who may open the app; "" skips its probes.
+        other: cookie of a user without the app's group; "" skips its probe.
+        expired: cookie of a user with the group, whose session has ended; "" skips its probe.
     """
     if expired:
         sent, old = (("Cookie", f"{name}={expired}"), *PAGE), "The gate took a cookie that is over: compare its clock."
@@ -207,7 +222,7 @@ def _header_probes(app: App, path: str) -> Iterator[Probe]:
 
 
 def forged_headers(name: str) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-    """Yield the ways in which the audit sends one forged identity header."""
+    """Yield (description, headers to send) for each way in which the audit forges the identity header `name`."""
     yield name, HEADER_FORMS["once"](name, CANARY)
     if "-" in name and name[0].isupper() and not name.isupper():
         for way, form in (("twice", "twice"), ("with spaces", "spaces"), ("folded", "folded")):
@@ -249,7 +264,9 @@ def _path_probes(app: App, path: str) -> Iterator[Probe]:
 
 
 def _public_probes(app: App, path: str) -> Iterator[Probe]:
-    """Yield the public paths of the catalogue, and attempts to get from them to the rest of the app."""
+    """Yield requests for the public paths of the catalogue, and attempts to get from these paths to the rest of the
+    app.
+    """
     advice = "What is public leads to the rest: let the proxy pass paths on as they came, or take it out of `public`."
     for each in app.public:
         at = path.rstrip("/") + each
@@ -284,9 +301,9 @@ def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None,
     """Decide what an answer to a probe means.
 
     Args:
-        plain: the answer to the same caller's plain request, without the forged headers and the like; `None` if it was
-            not sent.
-        owner: user name that the plain answer shows if the app shows who is calling.
+        plain: the answer to the same caller's ordinary request to the app, without what the probe adds to it; `None` if
+            that request was not sent.
+        owner: name of the user who sent both requests. The ordinary answer contains it if the app shows who is calling.
     """
     status = answer.status
     if status is None or (status >= 500 and probe.rule is not Rule.UNBELIEVED):
@@ -309,7 +326,10 @@ def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None,
 
 
 def _judge_canary(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Outcome:
-    """Decide about an app that got a forged header. An app that shows no user name proves nothing."""
+    """Decide whether the app believed a forged identity header, that is, whether its page shows the forged user name.
+
+    The outcome is *not tried* if the app's page does not show the user name `owner` in the ordinary answer `plain`.
+    """
     if CANARY in answer.text:
         return Outcome.OPEN
     if plain is None or plain.status != 200 or owner not in plain.text:
@@ -318,17 +338,25 @@ def _judge_canary(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) ->
 
 
 def _judge_framing(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
-    """Decide whether other sites may show the page in an HTML frame. A page that is not shown proves nothing."""
+    """Decide whether other sites may show the page in an HTML frame.
+
+    The outcome is *not tried* if the page neither forbids it nor opens in the ordinary request `plain`.
+    """
     if _restricts_framing(answer.framing):
         return Outcome.SAFE
     return Outcome.OPEN if plain is not None and plain.status == 200 else Outcome.NOT_TRIED
 
 
 def framing_of(policies: Iterable[str], frame_options: str) -> str:
-    """Return who may show a page in a frame, according to ``Content-Security-Policy`` and ``X-Frame-Options``.
+    """Return who may show a page in an HTML frame, according to ``Content-Security-Policy`` and ``X-Frame-Options``.
 
-    Browsers apply all policies of a page, so the strictest counts. In each policy the first ``frame-ancestors`` counts;
-    if a policy has one, ``X-Frame-Options`` is ignored.
+    Browsers apply all policies of a page, so the strictest counts. Within one policy the first ``frame-ancestors``
+    counts.
+    If any policy has ``frame-ancestors``, ``X-Frame-Options`` is ignored.
+
+    Args:
+        policies: the ``Content-Security-Policy`` headers of the page.
+        frame_options: the header ``X-Frame-Options``; "" if it was not sent.
     """
     found = []
     for policy in ",".join(policies).split(","):
@@ -349,7 +377,7 @@ _EVERYBODY = frozenset({"*", "*:*", "https:", "http:", "https://*", "http://*", 
 
 
 def merged(found: Iterable[tuple[Probe, ProbeAnswer, Outcome]]) -> list[AuditResult]:
-    """Merge probes with the same outcome into one line of the report, which gives their number."""
+    """Merge probes of the same app, case and outcome into one line of the report, which names or counts them."""
     groups: dict[tuple[str, str, str, Outcome], list[tuple[Probe, ProbeAnswer]]] = {}
     for probe, answer, outcome in found:
         tried = probe.tried if outcome is Outcome.OPEN or probe.rule is not Rule.UNBELIEVED else _ALL_HEADERS
@@ -377,7 +405,12 @@ def _result(
 
 
 def cookie_faults(cookie: str, secure: bool) -> tuple[str, ...]:
-    """Return the faults of a cookie that the apps' host sets (case A14). `secure` is True if it was set over https."""
+    """Return the faults of a cookie that the apps' host sets (case A14), such as ``no HttpOnly``.
+
+    Args:
+        cookie: the header ``Set-Cookie``.
+        secure: whether it was set over https.
+    """
     parts = [each.strip().lower() for each in cookie.split(";")]
     names = {each.partition("=")[0] for each in parts[1:]}
     faults = ["Domain"] if "domain" in names else []
@@ -391,13 +424,13 @@ def cookie_faults(cookie: str, secure: bool) -> tuple[str, ...]:
 
 
 def certificate_result(origin: str, code: int | None, words: str) -> AuditResult:
-    """Return the result of case A14 for an https origin.
+    """Return the audit's result about the certificate of an https origin (case A14).
 
     An issuer that is unknown on this machine may be known to the users' browsers, so the outcome is *not tried*.
 
     Args:
-        code: OpenSSL's error code; 0 if the certificate is valid, `None` if nothing answered in TLS.
-        words: OpenSSL's message.
+        code: OpenSSL's verification code; 0 if the certificate is valid, `None` if nothing answered in TLS.
+        words: OpenSSL's message; "" if the certificate is valid.
     """
     outcome = Outcome.SAFE if code == 0 else Outcome.OPEN
     if code is None or code in _UNKNOWN_ISSUER:
@@ -427,10 +460,10 @@ def known_limits(apps: Sequence[App]) -> Iterator[AuditResult]:
 
 
 def mismatched_apps(apps: Sequence[App], services: Mapping[str, bool]) -> Iterator[AuditResult]:
-    """Yield the results of case A13: apps that are missing at the hub or in the catalogue.
+    """Yield the results of case A13: apps of the catalogue without a service at the hub, and services without an app.
 
     Args:
-        services: name at the hub -> whether its description marks it as an app of the gate.
+        services: name of a service at the hub -> whether its description marks it as an app of the gate.
     """
     restart = "Restart the hub: configure(c) makes its service, and until then nobody's right is known."
     take_out = "Take its service and its groups' scope out of the hub, or write it into the catalogue."

@@ -44,11 +44,10 @@ def claim_at(claims: Claims, path: str, default: Any = None) -> Any:
 
 
 def merged(claims: Claims, more: Claims) -> Claims:
-    """Return the claims, overridden by those of another document.
+    """Return the claims, overridden by those of another document such as the user information.
 
-    Objects are merged name by name. A claim without a value (``null`` or "", which OpenID Connect Core 5.3.2 forbids)
-    does
-    not override.
+    Objects are merged name by name. A claim in `more` without a value (``null`` or "", which OpenID Connect Core 5.3.2
+    forbids) overrides nothing.
     """
     found = dict(claims)
     for name, value in more.items():
@@ -61,7 +60,9 @@ def merged(claims: Claims, more: Claims) -> Claims:
 
 
 def text_of(claims: Claims, name: str) -> str:
-    """Return a claim that is a text without control characters and not too long, or ""."""
+    """Return a claim that is a printable text of at most `MAX_SUBJECT_LENGTH` characters; "" if it is missing or
+    anything else.
+    """
     value = claims.get(name)
     if not isinstance(value, str) or len(value) > MAX_SUBJECT_LENGTH or not value.isprintable():
         return ""
@@ -69,7 +70,7 @@ def text_of(claims: Claims, name: str) -> str:
 
 
 def time_of(claims: Claims, name: str) -> datetime | None:
-    """Return a claim that is a number of seconds since 1970 as a time, or `None`."""
+    """Return a claim that is a number of seconds since 1970 as a time; `None` if it is missing or anything else."""
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -81,7 +82,7 @@ def time_of(claims: Claims, name: str) -> datetime | None:
 
 
 def audience_of(claims: Claims) -> tuple[str, ...] | None:
-    """Return the audience of a token; `None` if the claim is malformed."""
+    """Return the audience of a token; `None` if the claim is missing or malformed."""
     value = claims.get("aud")
     if isinstance(value, str):
         return (value,)
@@ -91,7 +92,7 @@ def audience_of(claims: Claims) -> tuple[str, ...] | None:
 
 
 def algorithm_problem(header: Claims, algorithms: tuple[str, ...]) -> SignOnRefusal | None:
-    """Check that the header names an allowed algorithm."""
+    """Check that the token's header names an allowed algorithm. Return the refusal, or `None` if it does."""
     name = header.get("alg")
     if not isinstance(name, str) or name.startswith(NEVER_ALGORITHMS) or name not in algorithms:
         return SignOnRefusal("algorithm", f"It is signed with {quoted(name)}, not with one of {', '.join(algorithms)}.")
@@ -99,14 +100,14 @@ def algorithm_problem(header: Claims, algorithms: tuple[str, ...]) -> SignOnRefu
 
 
 def issuer_problem(claims: Claims, issuer: str) -> SignOnRefusal | None:
-    """Check that the issuer is exactly this provider."""
+    """Check that the token's issuer is exactly this provider. Return the refusal, or `None` if it is."""
     if claims.get("iss") != issuer:
         return SignOnRefusal("issuer", f"Its issuer is {quoted(claims.get('iss'))}, not {issuer!r}.")
     return None
 
 
 def audience_problem(claims: Claims, client_id: str) -> SignOnRefusal | None:
-    """Check that our client is in the audience."""
+    """Check that our client is in the token's audience. Return the refusal, or `None` if it is."""
     audience = audience_of(claims)
     if audience is None or client_id not in audience:
         return SignOnRefusal("audience", f"It is for {quoted(claims.get('aud'))}, not for {client_id!r}.")
@@ -114,7 +115,12 @@ def audience_problem(claims: Claims, client_id: str) -> SignOnRefusal | None:
 
 
 def clock_refusal(ahead: timedelta, what: str) -> SignOnRefusal:
-    """Build the refusal for a token whose time is wrong. `ahead` is how far the provider's clock is ahead of ours."""
+    """Build the refusal for a token whose time is wrong.
+
+    Args:
+        ahead: how far the provider's clock is ahead of ours; negative if it is behind.
+        what: what is wrong with the time, which begins the log message.
+    """
     where = "ahead of" if ahead > timedelta(0) else "behind"
     off = about(abs(ahead).total_seconds())
     sentence = f"{what}: the provider's clock is {off} {where} the hub's, or the token is an old one."

@@ -1,4 +1,4 @@
-"""Settings of sign-on sessions: how long they last, and what ends with them."""
+"""Settings of sign-on sessions: how long they last, and which tokens and servers end with them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,11 @@ ENDED_PATH = "/_gate/ended"
 
 @dataclass(frozen=True, slots=True)
 class EndedSessions:
-    """Ended sessions of a user. `sessions` has the `session_hash` of each; `None` means all sessions of the user."""
+    """A message of the hub to the gate: sessions of this user have ended.
+
+    Attributes:
+        sessions: the `session_hash` of each ended session; `None` means all sessions of the user.
+    """
 
     user: str
     sessions: tuple[str, ...] | None = None

@@ -31,15 +31,16 @@ EventKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class SignOnEvent:
-    """An event of the audit log.
+    """An event of the sign-on audit log, such as a sign-in or an ended session.
 
     Attributes:
-        user: `None` if no such user is known, or the account was deleted since.
-        session: the first letters of the session's public id.
+        user: name of the user; `None` if no such user is known, or if the account was deleted since.
+        session: the first letters of the session's public id; "" if the event concerns no session.
         by: the admin or service who caused the event; "" otherwise.
         cause: why a session ended or a sign-in was refused; "" for other events.
         tokens: number of tokens that were deleted.
         servers: number of servers that were stopped or will be stopped.
+        milliseconds: how long the end of a session took; 0 for other events.
     """
 
     time: datetime

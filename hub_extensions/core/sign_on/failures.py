@@ -1,4 +1,4 @@
-"""The pages that are shown when a sign-in fails: what happened, what the user can do, and which button is there.
+"""The pages that are shown when a sign-in fails: what happened, what the user can do, and which button the page has.
 
 Such a page never redirects, so that no redirect loop can arise. Its text contains no token, no address and no name of
 another person.
@@ -25,7 +25,12 @@ class FailureAction(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SignOnFailure:
-    """The page of a failed sign-in. `text` is what happened, `advice` what the user can do."""
+    """The page of a failed sign-in.
+
+    Attributes:
+        text: what happened.
+        advice: what the user can do.
+    """
 
     status: int
     title: str
@@ -162,7 +167,8 @@ def failure_of(code: str, known: Mapping[str, str], t: Catalogue = ENGLISH) -> S
 
     Args:
         code: code of the failure, as in `SignOnRefusal`.
-        known: values for the parameters of the text. ``off`` is a number of seconds.
+        known: values for the placeholders of the text, by name. ``off`` is a number of seconds.
+        t: the catalogue of the reader's language.
     """
     behind = code == "clock" and known.get("where") == "behind"
     found = FAILURES["clock-behind"] if behind else FAILURES.get(code, FAILURES["token"])

@@ -1,6 +1,6 @@
 """The queue of unknown tokens that the gate has to check at the hub, in which no client can delay the others.
 
-Client addresses take turns, and within each address groups of tokens with the same prefix.
+Client addresses take turns. Within one address, groups of tokens with the same prefix take turns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def address_group(address: str) -> str:
 
 
 class FairQueue(Generic[T]):
-    """Waiting items, grouped by address and token prefix."""
+    """A queue of items that wait, grouped by client address and token prefix; the groups take turns."""
 
     def __init__(self) -> None:
         self._by_address: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
@@ -42,11 +42,12 @@ class FairQueue(Generic[T]):
         Args:
             waiter: the item.
             address, token: client and token, by which items take turns.
-            is_full: an item has to leave the queue for this one.
+            is_full: whether an item has to leave the queue to make room for this one.
 
         Returns:
-            The item that leaves; `None` if `is_full` is False. The newest item leaves of the largest group of the
-            address with the most items; the new item itself if no other address and group has more.
+            The item that leaves; `None` if `is_full` is False. It is the newest item in the largest token group of the
+            address
+            with the most items. It is the new item itself if no other address and no other group has more.
         """
         address, prefix = address_group(address), token[:PREFIX_LETTERS]
         group = self._by_address.setdefault(address, OrderedDict()).setdefault(prefix, deque())
@@ -77,7 +78,7 @@ class FairQueue(Generic[T]):
         return waiter
 
     def remove(self, waiter: T) -> None:
-        """Remove an item, if it is in the queue."""
+        """Remove an item. Do nothing if it is not in the queue."""
         for groups in self._by_address.values():
             for group in groups.values():
                 if waiter in group:

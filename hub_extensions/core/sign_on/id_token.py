@@ -1,8 +1,8 @@
 """Check the claims of an id token whose signature is valid (OpenID Connect Core 1.0, sections 3.1.3.7 and 12.2).
 
-At a sign-in the token comes directly from the provider, so a wrong time means that a clock is off, and the refusal
-gives by how much. A token from a refresh lacks the nonce and the hash of an access token, and has to be of the same
-person.
+At a sign-in the token comes directly from the provider. A wrong time in it means that a clock is off, and the refusal
+reports by how much. A token from a refresh has no nonce and no hash of an access token, and has to name the same person
+as before.
 """
 
 from __future__ import annotations
@@ -34,12 +34,16 @@ _HASHES = {"256": hashlib.sha256, "384": hashlib.sha384, "512": hashlib.sha512}
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The values with which the claims are compared.
+    """The values with which the claims of an id token are compared.
 
     Attributes:
-        nonce: the nonce that this sign-in sent; `None` at a refresh.
-        access_token: the token that came with it; `None` skips the check of the hash.
-        sub: the person it has to belong to; "" at a sign-in.
+        issuer: the provider's issuer URL.
+        client_id: id of our client at the provider.
+        algorithms: allowed signature algorithms.
+        leeway: how much clocks may differ.
+        nonce: the nonce that this sign-in sent; `None` at a refresh, which has none.
+        access_token: the access token that came with the id token; `None` skips the check of its hash.
+        sub: the subject (person) that a refresh has to name; "" at a sign-in, which accepts any.
     """
 
     issuer: str
@@ -53,7 +57,13 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class IdToken:
-    """The person who signed in. `sid` is the session at the provider; "" if the token does not name it."""
+    """The person who signed in, from a verified id token.
+
+    Attributes:
+        iss, sub: issuer and subject, which identify the person.
+        sid: id of the session at the provider; "" if the token does not name it.
+        claims: all claims of the token.
+    """
 
     iss: str
     sub: str
@@ -62,7 +72,10 @@ class IdToken:
 
 
 def judge_id_token(header: Claims, claims: Claims, expected: Expected, now: datetime) -> IdToken | SignOnRefusal:
-    """Return the person who signed in, or the reason why the token is refused. Its signature is already verified."""
+    """Return the person who signed in, or the reason why the token is refused.
+
+    The caller has already verified the token's signature.
+    """
     problem = (
         algorithm_problem(header, expected.algorithms)
         or issuer_problem(claims, expected.issuer)
@@ -83,7 +96,7 @@ def judge_id_token(header: Claims, claims: Claims, expected: Expected, now: date
 
 
 def userinfo_problem(claims: Claims, sub: str) -> SignOnRefusal | None:
-    """Check that the user information is about this person."""
+    """Check that the user information is about the person `sub`. Return the refusal, or `None` if it is."""
     if not text_of(claims, "sub"):
         return SignOnRefusal("no-subject", "The provider's user information does not say whom it is about (sub).")
     if not equal_in_constant_time(text_of(claims, "sub"), sub):
@@ -92,12 +105,12 @@ def userinfo_problem(claims: Claims, sub: str) -> SignOnRefusal | None:
 
 
 def equal_in_constant_time(one: str, other: str) -> bool:
-    """Compare in constant time. An empty text equals nothing."""
+    """Compare two texts in constant time. An empty `one` equals nothing, so that a missing claim never matches."""
     return bool(one) and hmac.compare_digest(one.encode(), other.encode())
 
 
 def _party_problem(claims: Claims, client_id: str) -> SignOnRefusal | None:
-    """Check ``azp``, the client that requested the token. It is required if there are several audiences."""
+    """Check ``azp``, the client that requested the token; ``azp`` is required if the token has several audiences."""
     asked_by = claims.get("azp")
     if asked_by is None and len(audience_of(claims) or ()) == 1:
         return None
@@ -129,7 +142,11 @@ def _nonce_problem(claims: Claims, nonce: str | None) -> SignOnRefusal | None:
 
 
 def _hash_problem(header: Claims, claims: Claims, access_token: str | None) -> SignOnRefusal | None:
-    """Check ``at_hash``, which is optional in the code flow, against the access token."""
+    """Check the token's claim ``at_hash`` against the access token. The claim is optional in the code flow.
+
+    Args:
+        access_token: `None` skips the check.
+    """
     if access_token is None or "at_hash" not in claims:
         return None
     if not equal_in_constant_time(text_of(claims, "at_hash"), hash_of_token(str(header["alg"]), access_token)):
@@ -138,6 +155,11 @@ def _hash_problem(header: Claims, claims: Claims, access_token: str | None) -> S
 
 
 def hash_of_token(algorithm: str, token: str) -> str:
-    """Return ``at_hash``: the first half of the hash that belongs to the algorithm. EdDSA uses SHA-512 (Ed25519)."""
+    """Return the value of ``at_hash`` for an access token: the first half of its hash, in base64url.
+
+    Args:
+        algorithm: the id token's ``alg``, which selects the hash. EdDSA uses SHA-512 (Ed25519).
+        token: the access token.
+    """
     digest = _HASHES.get(algorithm[-3:], hashlib.sha512)(token.encode()).digest()
     return base64.urlsafe_b64encode(digest[: len(digest) // 2]).decode().rstrip("=")

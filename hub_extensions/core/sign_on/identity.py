@@ -50,7 +50,11 @@ MADE_BY_SIGN_IN = timedelta(minutes=1)
 
 
 class Adoption(str, Enum):
-    """Whether a person gets an existing user of the hub with the same name, from before this provider was set up."""
+    """Whether a person gets an existing user of the hub that has the same name and was made before this provider was
+    set up.
+
+    FIRST: the first person with this name gets the user. NONE: nobody does; an admin has to assign the user.
+    """
 
     FIRST = "first"
     NONE = "none"
@@ -66,12 +70,12 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The user of the hub that a person is pinned to.
+    """The user of the hub that a person's account at the provider is permanently assigned (pinned) to.
 
     Attributes:
         user: name of the user.
-        new: this sign-in makes the pin.
-        adopted: the user existed before the pin.
+        new: whether this sign-in makes the assignment.
+        adopted: whether the user already existed before the assignment.
     """
 
     user: str
@@ -82,12 +86,15 @@ class Pinned:
 def pin_of(
     identity: Identity, name: str, *, pins: Mapping[Identity, str], users: Collection[str], adoption: Adoption
 ) -> Pinned | SignOnRefusal:
-    """Return the user of this person, or the reason why the person gets none.
+    """Return the hub user of this person, or the reason why the person gets none.
 
     Args:
-        name: the name from the provider, in the hub's spelling.
-        pins: person -> name of the user; at least the pins of this person and of this name.
+        name: the person's name from the provider, in the hub's spelling.
+        pins: person -> name of the hub user that is assigned to the person. It has to contain at least the entries of
+            this
+            person and of this name.
         users: names of the hub's users; at least this name, if the hub has such a user.
+        adoption: whether the person may get an existing user without a pin.
     """
     if identity in pins:
         return Pinned(pins[identity])
@@ -105,23 +112,32 @@ def pin_of(
 
 
 def existed_at_pin(created: datetime, pinned: datetime) -> bool:
-    """Return whether a pin belongs to the hub's account that has its user name now.
+    """Return whether a pin (assignment of a user name to a provider account) belongs to the hub account with that name
+    now.
 
-    This is so if the account existed when the pin was made, or was created by the same sign-in. An account that was
+    It does if the hub account existed when the pin was made, or was created by the same sign-in. An account that was
     created later may belong to another person, because an admin can give a name away.
+
+    Args:
+        created: when the hub account was created.
+        pinned: when the pin was made.
     """
     return created <= pinned + MADE_BY_SIGN_IN
 
 
 def name_taken(name: str) -> SignOnRefusal:
-    """Return the refusal for a user name that is pinned to another account."""
+    """Return the refusal for a user name that is pinned (permanently assigned) to another account of the provider."""
     return SignOnRefusal(
         "name-taken", f"The user {name!r} is pinned to another account of the provider.", {"name": name}
     )
 
 
 def name_of(claims: Claims, path: str) -> str | SignOnRefusal:
-    """Return the name from the provider as it wrote it, or the reason why the hub cannot use it."""
+    """Return the user name in the claims as the provider wrote it, or the reason why the hub cannot use it.
+
+    Args:
+        path: name or dotted path of the claim.
+    """
     name = claim_at(claims, path)
     if name is None or name == "":
         return SignOnRefusal("no-name", f"The provider says no name ({path}).", {"claim": path})
@@ -132,7 +148,7 @@ def name_of(claims: Claims, path: str) -> str | SignOnRefusal:
 
 
 class MissingGroups(str, Enum):
-    """The meaning of a missing groups claim: the person does not belong to a group, or the groups are unknown."""
+    """What a missing groups claim means: NONE, the person has no groups; UNKNOWN, the groups are not known."""
 
     NONE = "none"
     UNKNOWN = "unknown"
@@ -151,8 +167,8 @@ class ClaimedGroups:
     """The groups in the provider's claims.
 
     Attributes:
-        names: as the hub calls them; `None` if the claims contain none.
-        problem: why they contain none; `None` if they do.
+        names: the groups by their names at the hub; `None` if the claims contain no groups.
+        problem: why the claims contain no groups; `None` if they contain some.
         shape: the wrong type or form of the claim, for the log; "" if `problem` suffices.
     """
 
@@ -178,7 +194,8 @@ def claimed_groups(
     """Read the groups of a person from the provider's claims.
 
     Args:
-        names: the provider's name of a group -> the hub's; other groups keep their names.
+        claim: name or path of the groups claim, or a function that extracts the groups.
+        names: the provider's name of a group -> the hub's name. A group that is not listed keeps its name.
         kept: the hub's names of the groups to use; if empty, all are used.
     """
     if isinstance(claim, str):
@@ -224,9 +241,12 @@ _SEVERAL = re.compile(r"[^,;|\n]+(?:[,;|\n][^,;|\n]+)+")
 
 
 def _names_several(text: str, known: Set[str]) -> str:
-    """Describe a text that is not the name of one group; "" if it may be one.
+    """Describe why a text cannot be the name of one group; "" if it may be one.
 
     A distinguished name (``CN=thesis,OU=uni``) contains commas, and a name may contain spaces.
+
+    Args:
+        known: group names in the configuration, which are always accepted.
     """
     if text in known:
         return ""
@@ -240,13 +260,13 @@ def _names_several(text: str, known: Set[str]) -> str:
 def _has_left_out(claims: Claims) -> bool:
     """Return whether the provider omitted any claim as too large.
 
-    This is for a `claim` that is a function, because it is unknown which claims the function reads.
+    This serves a groups claim that is a function, because it is unknown which claims the function reads.
     """
     return bool(claims.get("_claim_names")) or claims.get("hasgroups") in (True, "true", "True")
 
 
 def _is_left_out(claims: Claims, path: str) -> bool:
-    """Return whether the claim was omitted as too large (OpenID Connect Core 5.6.2; Entra ID)."""
+    """Return whether the provider omitted the claim `path` as too large (OpenID Connect Core 5.6.2; Entra ID)."""
     elsewhere = claims.get("_claim_names")
     if isinstance(elsewhere, Mapping) and (path in elsewhere or path.split(".")[0] in elsewhere):
         return True
@@ -262,13 +282,14 @@ def groups_of(
 
 @dataclass(frozen=True, slots=True)
 class JudgedGroups:
-    """The groups that a person has now.
+    """The groups that a person has at the hub now.
 
     Attributes:
         groups: names of the hub's groups.
-        is_known: the provider reported the groups, or its missing claim means an empty list. Only known groups
-            give admin rights.
-        has_ended: the groups were unknown for too long, so the person has lost them.
+        is_known: True if the provider reported the groups, or omitted the claim in a way that means *no groups*. Only
+            known
+            groups give admin rights.
+        has_ended: whether the groups were unknown for too long, so that the person has lost them.
     """
 
     groups: frozenset[str]
@@ -289,10 +310,12 @@ def judge_groups(
     """Decide which groups a person has now.
 
     Args:
-        before: the person's groups at the hub.
-        named: when the provider last reported the groups; `None` if that was not recorded, so `keep` starts now.
-        missing: what a missing claim means; `None` means no groups at a sign-in, and unknown at a re-check.
-        keep: how long unknown groups stay.
+        claimed: the groups in the provider's claims.
+        before: the person's groups at the hub until now.
+        named: when the provider last reported the groups. `None` if that was not recorded; the groups then stay.
+        at_sign_in: True for a sign-in, False for a later re-check of a session.
+        missing: what a missing claim means. `None` means *no groups* at a sign-in, and *unknown* at a re-check.
+        keep: how long unknown groups stay after `named`.
     """
     if claimed.names is not None:
         return JudgedGroups(claimed.names)

@@ -52,7 +52,10 @@ FOREIGN = ("X-Auth-Request-Access-Token", "X-Forwarded-Access-Token", "Gap-Auth"
 
 @dataclass(frozen=True, slots=True)
 class CallerIdentity:
-    """The caller of an app. An unknown value is "" and is sent as an empty header, which clears a forged one."""
+    """The caller of an app, for the identity headers.
+
+    An unknown value is "" and is sent as an empty header, which clears a header that the browser forged.
+    """
 
     user: str
     groups: tuple[str, ...] = ()
@@ -61,23 +64,23 @@ class CallerIdentity:
 
 
 def identity_header_names() -> tuple[str, ...]:
-    """Return every header that identifies a caller, of all families."""
+    """Return the names of all headers that can identify a caller to an app, of all families and the assertion."""
     named = [header for family in FAMILIES.values() for header in family.values()]
     return (*named, *FOREIGN, ASSERTION)
 
 
 def copied_header_names() -> tuple[str, ...]:
-    """Return the headers of the gate's 200 that replace those of the browser."""
+    """Return the headers that the proxy copies from the gate's 200 answer over those of the browser."""
     return (*identity_header_names(), COOKIE)
 
 
 def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
     """Return all identity headers for one app.
 
-    Headers of other families are empty, so that a proxy that copies all of them clears those that a browser forged.
+    Headers of families that the app does not read are empty. A proxy that copies all of them thus clears forged ones.
 
     Args:
-        family: the family that the app reads; `None` if it only reads the assertion.
+        family: the family of headers that the app reads; `None` if it only reads the assertion.
         assertion: signed token that identifies the caller; "" for none.
     """
     found = dict.fromkeys(identity_header_names(), "")
@@ -93,15 +96,16 @@ def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion:
 
 
 def _sendable(text: str) -> str:
-    """Return the text in UTF-8 as it is written in a header, or "" if a proxy or an app could read another text."""
+    """Return the text in the form in which a header carries UTF-8; "" if a proxy or an app could read it differently."""
     if text != text.strip() or any(letter < " " or letter == "\x7f" for letter in text):
         return ""
     return text.encode("utf-8", "replace").decode("latin-1")
 
 
 def spellings(name: str) -> Iterator[str]:
-    """Yield a header's name in each form that a framework may read as the same name: ``_`` or ``.`` for ``-``, in any
-    case.
+    """Yield a header's name in each form that a framework may read as the same name.
+
+    These have ``-``, ``_`` or ``.`` between the words, in the given case, in lower case and in upper case.
     """
     for mark in "-_.":
         spelled = name.replace("-", mark)
@@ -114,8 +118,8 @@ _AROUND = " \t\r\n\0"
 def cookies_without(header: str, names: Collection[str]) -> str:
     """Return the ``Cookie`` header without the cookies of these names.
 
-    A pair is removed if any parser might read one of these names: in quotes, in another case, with control characters
-    around it, or after a comma, which some programs take for a separator. All other pairs stay unchanged.
+    A cookie is removed if any parser might read its name as one of these: in quotes, in another case, with control
+    characters around it, or after a comma, which some programs take for a separator. All other cookies stay unchanged.
     """
     unwanted = {name.casefold() for name in names}
     pairs = [pair.strip(" \t") for pair in header.split(";") if pair.strip(" \t")]
@@ -123,5 +127,5 @@ def cookies_without(header: str, names: Collection[str]) -> str:
 
 
 def _possible_names(pair: str) -> set[str]:
-    """Return each name by which a parser may read this part of the header: its own, and those after a comma."""
+    """Return each name by which a parser may read this cookie: the name before ``=``, and the names after commas."""
     return {part.partition("=")[0].strip(_AROUND).strip('"').strip(_AROUND).casefold() for part in pair.split(",")}

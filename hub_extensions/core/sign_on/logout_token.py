@@ -46,13 +46,14 @@ MAX_BODY_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogoutToken:
-    """The sessions to end.
+    """A verified request of the provider to end sessions.
 
     Attributes:
-        sub: the person; "" if only the session is named.
+        iss: the provider.
+        sub: the person at the provider; "" if only the session is named.
         sid: the session at the provider; "" for all sessions of `sub`.
         jti: the token's id.
-        until: when the token becomes invalid, until which its id is remembered.
+        until: when the token becomes invalid; its id is remembered until then, so that it is not accepted twice.
     """
 
     iss: str
@@ -72,7 +73,13 @@ def judge_logout_token(
     leeway: timedelta,
     now: datetime,
 ) -> LogoutToken | SignOnRefusal:
-    """Return the sessions to end, or the reason why the token is refused. Its signature is already verified."""
+    """Return the sessions to end, or the reason why the token is refused.
+
+    The caller has already verified the token's signature.
+
+    Args:
+        leeway: how much clocks may differ.
+    """
     problem = (
         algorithm_problem(header, algorithms)
         or _type_problem(header)

@@ -1,6 +1,7 @@
-"""The front page of the apps' host: the apps that a user may open, and the user's servers and tickets.
+"""The front page of the apps' host: the apps that a user may open, and the user's servers and tickets (places in line).
 
-A source that did not answer is `None` and is shown as "not known". ``gate/portal.py`` renders the page.
+If the hub or the GPU service did not answer, the values that it would have given are `None` and are shown as "not
+known". ``gate/portal.py`` renders the page.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ SERVER_ERROR = 500
 
 @dataclass(frozen=True, slots=True)
 class AppHealth:
-    """Whether an app answers.
+    """Whether an app answers the gate's health checks.
 
     Attributes:
-        since: when the state last changed; `None` if the app was up at the first check and since.
+        since: when the state last changed; `None` if the app has been up since its first check.
         asked: time of the last check; `None` before the first.
     """
 
@@ -39,7 +40,12 @@ NOT_CHECKED = AppHealth()
 
 
 def next_health(before: AppHealth, status: int | None, now: datetime) -> AppHealth:
-    """Return the health after a check. An answer below 500 means *up*; `status` is `None` if no answer came."""
+    """Return an app's health after a check.
+
+    Args:
+        before: the health before the check.
+        status: HTTP status of the answer, which means *up* below 500; `None` if no answer came, which means *down*.
+    """
     state: HealthState = "up" if status is not None and status < SERVER_ERROR else "down"
     if before.state == state:
         return replace(before, asked=now)
@@ -47,7 +53,7 @@ def next_health(before: AppHealth, status: int | None, now: datetime) -> AppHeal
 
 
 def health_now(health: AppHealth, now: datetime) -> AppHealth:
-    """Return the health, or unknown if the last check is too long ago."""
+    """Return the health; `NOT_CHECKED` if the last check is longer ago than `HEALTH_EXPIRES`."""
     return health if health.asked is not None and now - health.asked <= HEALTH_EXPIRES else NOT_CHECKED
 
 
@@ -61,14 +67,14 @@ class RunningServer:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Answers of hub and GPU service about one user; `None` if the source did not answer.
+    """What hub and GPU service reported about one user; a value is `None` if its source did not answer.
 
     Attributes:
         gpu_service: whether the hub has the GPU service.
         hub: the user's servers, as the hub reports them.
         servers: the user's servers, as the GPU service reports them.
         form: the user's offers with their waits.
-        tickets: places of users in the line.
+        tickets: tickets (places in line), of all users if the reader is an admin.
     """
 
     gpu_service: bool
@@ -80,7 +86,13 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class AppTile:
-    """An app on the page. `picture` is the address of its icon; if it is "", `sign` is shown."""
+    """An app on the page.
+
+    Attributes:
+        where: the app's public address.
+        sign: an emoji or the first letter of the title, shown if there is no picture.
+        picture: address of the app's icon; "" if it has none.
+    """
 
     name: str
     title: str
@@ -92,7 +104,12 @@ class AppTile:
 
 @dataclass(frozen=True, slots=True)
 class ServerTile:
-    """A server on the page. `ends` is when it stops, `None` if unknown; `title` names its offer, "" if unknown."""
+    """A server on the page.
+
+    Attributes:
+        title: name of its offer; "" if unknown.
+        ends: when it stops; `None` if unknown.
+    """
 
     name: str
     ready: bool
@@ -102,7 +119,7 @@ class ServerTile:
 
 @dataclass(frozen=True, slots=True)
 class OfferWait:
-    """An offer, and the number of tickets (users in the line) that are ahead of this user."""
+    """An offer, and the number of users in line who would be ahead of this user."""
 
     offer: OfferState
     ahead: int
@@ -114,7 +131,10 @@ class Portal:
 
     Attributes:
         apps: the apps that the user may open.
-        servers, places, waits: the user's servers, places in line, and waits by offer; `None` if not known.
+        servers: the user's servers; `None` if not known.
+        gpu_service: whether the hub has the GPU service.
+        places: the user's places in line; `None` if not known.
+        waits: the wait for each of the user's offers; `None` if not known.
         titles: id of an offer -> title.
     """
 
@@ -130,7 +150,13 @@ class Portal:
 def portal_of(
     user: str, apps: Sequence[App], health: Mapping[str, AppHealth], sources: Sources, now: datetime
 ) -> Portal:
-    """Build the page of one user. `apps` are exactly the apps that the user may open."""
+    """Build the page of one user.
+
+    Args:
+        apps: exactly the apps that the user may open.
+        health: name of an app -> result of its health checks.
+        sources: what hub and GPU service reported about the user.
+    """
     offers = sources.form.offers if sources.form is not None else ()
     # an admin's token reads the tickets of all users; the page shows the admin's own
     places = None if sources.tickets is None else tuple(each for each in sources.tickets if each.user in (None, user))
@@ -146,9 +172,10 @@ def portal_of(
 
 
 def _shown(apps: Sequence[App], sources: Sources) -> list[App]:
-    """Return the apps to show: those for one of the user's offers and those for all; all if the offers are unknown.
+    """Return the apps to show, sorted by title: those for one of the user's offers, and those without a list of offers.
 
-    That is only a matter of display: the user may open each of `apps`.
+    If the user's offers are unknown, all apps are shown. This decides only what is shown; the user may open each of
+    `apps`.
     """
     known = None if sources.form is None else {str(offer.id) for offer in sources.form.offers}
     shown = [app for app in apps if not app.offers or known is None or known & set(app.offers)]
@@ -162,9 +189,9 @@ def _tile(app: App, health: AppHealth) -> AppTile:
 
 
 def _servers(user: str, sources: Sources) -> tuple[ServerTile, ...] | None:
-    """Return the user's servers; `None` if neither source has answered.
+    """Return the user's servers; `None` if neither the hub nor the GPU service has answered.
 
-    The hub knows which servers exist, the GPU service knows their offers and ends. One of the two suffices.
+    The hub reports which servers exist. The GPU service reports their offers and ends. One of the two answers suffices.
     """
     if sources.hub is None and sources.servers is None:
         return None

@@ -1,8 +1,8 @@
 """Names of the settings of the authenticator ``single-sign-on``.
 
-They are its own settings, those that it takes from oauthenticator, and those that it replaces. They are listed apart
-from the authenticator class, because ``configure(c)``, ``doctor`` and ``helm check`` may be unable to load it. Their
-types and defaults are in ``authenticator/openid/authenticator.py``.
+These are the settings that it adds, those that it takes from oauthenticator, and those that it replaces. They are
+listed apart from the authenticator class, because ``configure(c)``, ``doctor`` and ``helm check`` may be unable to load
+that class. Types and defaults are in ``authenticator/openid/authenticator.py``.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ NAMES = OWN | GO_ON | LEFT_OVER.keys()
 
 
 def is_single_sign_on(named: Any) -> bool:
-    """Return whether an ``authenticator_class``, given as a name or a class, is ours or derives from ours."""
+    """Return whether an ``authenticator_class`` is the authenticator ``single-sign-on`` or derives from it.
+
+    Args:
+        named: the value of the setting: a name or a class.
+    """
     names = [each.__name__ for each in named.__mro__] if isinstance(named, type) else [str(named).rpartition(".")[2]]
     return bool({ENTRY, CLASS} & set(names))

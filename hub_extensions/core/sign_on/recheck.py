@@ -72,10 +72,13 @@ class ProviderLink:
     Attributes:
         session: public id of the hub's session.
         user_id: the hub's id of its user.
-        iss, sub, sid: the provider, its id of the account, and its id of the session ("" if it gave none).
-        encrypted_tokens: refresh token and id token; empty if the provider gave none, `None` if not loaded from the
-            database.
-        checked: when the provider last confirmed the session; `None` if it has to be checked at once.
+        iss: the provider.
+        sub: the provider's id of the account.
+        sid: the provider's id of the session; "" if the provider gave none.
+        encrypted_tokens: refresh token and id token. Empty if the provider gave none; `None` if they were not loaded
+            from
+            the database.
+        checked: when the provider last confirmed the session; `None` if the session has to be checked at once.
     """
 
     session: str
@@ -87,12 +90,15 @@ class ProviderLink:
     checked: datetime | None
 
     def last_asked(self, now: datetime) -> datetime | None:
-        """Return `checked`, or `None` if the clock was set back since and the time is unusable."""
+        """Return when the provider last confirmed the session; `None` if it has to be checked at once.
+
+        A time in the future means that the clock was set back since, so it counts as `None`.
+        """
         return None if self.checked is None or self.checked - now > AHEAD else self.checked
 
 
 def cause_of_error(words: str, code: str = "") -> EndCause:
-    """Return why a session ends that the provider refused to renew.
+    """Return the cause with which a session ends after the provider refused to renew it.
 
     Args:
         words: the provider's error description.
@@ -110,10 +116,10 @@ END_OF_ACCOUNT = {Account.DISABLED: EndCause.DISABLED, Account.GONE: EndCause.DE
 
 @dataclass(frozen=True, slots=True)
 class RecheckFailure:
-    """Checks of a session that the provider did not answer.
+    """The checks of a session that the provider did not answer, since its last answer about the session.
 
     Attributes:
-        at: second of a monotonic clock at which the last check failed.
+        at: when the last check failed, in seconds of a monotonic clock.
         times: number of checks in a row without an answer.
     """
 
@@ -122,22 +128,27 @@ class RecheckFailure:
 
     @property
     def again_at(self) -> float:
-        """Second before which the session is not checked again, so that it does not delay other sessions."""
+        """When the session may be checked again, in seconds of the same clock. The pause keeps it from delaying other
+        sessions.
+        """
         return self.at + PAUSES_SECONDS[min(self.times, len(PAUSES_SECONDS)) - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderHealth:
-    """Whether the provider counts as away, according to the checks so far.
+    """Whether the provider counts as away (not answering), according to the checks of sessions so far.
 
     The provider is away from the first check without an answer. It is back when every session got an answer to its last
-    check, or after `BACK_AFTER` answers in a row when two thirds of the sessions checked since got one. Later, a single
-    session that never gets an answer does not count; the provider is away again if two sessions in a row get none.
+    check. It is also back after `BACK_AFTER` answers in a row, if at least twice as many sessions got an answer since
+    as
+    got none to their last check. Later, a single session that never gets an answer does not count; the provider is away
+    again if two different sessions in a row get none.
 
     Attributes:
-        answered: sessions that got an answer since the provider is away.
+        away: whether the provider counts as away.
+        answered: sessions that got an answer while the provider counts as away.
         in_a_row: number of answers since the last check without one.
-        silent: the session of the last check, if that got no answer; "" otherwise.
+        silent: the session of the last check if it got no answer; "" if it got one.
     """
 
     away: bool = False
@@ -146,14 +157,24 @@ class ProviderHealth:
     silent: str = ""
 
     def after_silence(self, session: str, unanswered: Mapping[str, RecheckFailure]) -> ProviderHealth:
-        """Return the state after a check without an answer. `unanswered` has all sessions whose last check got none."""
+        """Return the state after a check without an answer.
+
+        Args:
+            session: the session that was checked.
+            unanswered: all sessions whose last check got no answer, including this one.
+        """
         is_first = len(unanswered) == 1 and unanswered[session].times == 1
         is_second = self.silent not in ("", session)
         away = self.away or is_first or is_second
         return ProviderHealth(away, self.answered - {session}, 0, session)
 
     def after_answer(self, session: str, unanswered: Mapping[str, RecheckFailure]) -> ProviderHealth:
-        """Return the state after a check with an answer."""
+        """Return the state after a check with an answer.
+
+        Args:
+            session: the session that was checked.
+            unanswered: all sessions whose last check got no answer.
+        """
         if not self.away:
             return replace(self, in_a_row=self.in_a_row + 1, silent="")
         answered, in_a_row = self.answered | {session}, self.in_a_row + 1
@@ -169,15 +190,16 @@ def due_links(
     unanswered: Mapping[str, RecheckFailure] | None = None,
     steady: float = 0.0,
 ) -> Sequence[ProviderLink]:
-    """Return the sessions to check now, in their order.
+    """Return the sessions to check now, in the order in which to check them.
 
     Sessions that were never checked come first, then those whose last check is longest ago, and last those whose last
     check got no answer.
 
     Args:
         every: the interval between two checks of a session; zero checks only sessions that were never checked.
-        unanswered: session -> its last checks without an answer. Each is left out until its pause is over.
-        steady: the current second of the monotonic clock of `RecheckFailure`.
+        unanswered: session -> its checks in a row without an answer. The session is left out until its pause is over.
+            `None` means that there are no such sessions.
+        steady: now, in seconds of the monotonic clock of `RecheckFailure`.
     """
     failed = {} if unanswered is None else unanswered
 
@@ -197,20 +219,25 @@ def due_links(
 
 
 def checks_per_second(sessions: int, every: timedelta) -> float:
-    """Return how many checks may start per second, so that this number of sessions is checked within the interval."""
+    """Return how many checks may start per second, so that `sessions` sessions are checked within the interval `every`."""
     needed = RESERVE * sessions / every.total_seconds() if every > timedelta(0) else 0.0
     return min(MAX_PER_SECOND, max(MIN_PER_SECOND, needed))
 
 
 def max_concurrent(questions: float) -> int:
-    """Return how many checks may run at the same time if this many start per second."""
+    """Return how many checks may run at the same time.
+
+    Args:
+        questions: number of checks that start per second.
+    """
     return max(MIN_CONCURRENT, math.ceil(questions * ANSWER_SECONDS))
 
 
 def overdue(links: Iterable[ProviderLink], every: timedelta, now: datetime) -> timedelta:
-    """Return by how much the most overdue session is late; zero if every session is in time, or `every` is zero.
+    """Return by how much the most overdue session is late.
 
-    If the clock was set back, a session counts as late by the distance to its last check, because more is not known.
+    The result is zero if every session was checked in time, or if `every` (the interval) is zero. If the clock was set
+    back, the last check seems to lie in the future; the session then counts as late by that difference.
     """
     if every <= timedelta(0):
         return timedelta(0)

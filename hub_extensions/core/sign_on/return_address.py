@@ -1,4 +1,4 @@
-"""The address to which the browser returns after a sign-in at the gate: a path below the app, and nowhere else.
+"""The address to which the browser returns after a sign-in at the gate: always a page of the app.
 
 The path comes from the browser, so only a path that every browser and proxy reads in the same way is accepted. Any
 other is replaced with the app's front page.
@@ -30,7 +30,11 @@ def origin_of(app: App) -> str:
 
 
 def return_path(app: App, wanted: str) -> str:
-    """Return `wanted`, a path with its query, if it surely lies below the app; otherwise the app's front page."""
+    """Return `wanted` if it certainly lies below the app; otherwise the path of the app's front page.
+
+    Args:
+        wanted: path with its query, as the browser sent it.
+    """
     front = front_path(app)
     if len(wanted) > MAX_LENGTH or not _PLAIN.fullmatch(wanted) or "#" in wanted:
         return front
@@ -44,5 +48,5 @@ def return_path(app: App, wanted: str) -> str:
 
 
 def return_address(app: App, wanted: str) -> str:
-    """Return `return_path` as a complete URL."""
+    """Return the complete URL to which the browser returns: `wanted`, or the app's front page as in `return_path`."""
     return f"{origin_of(app)}{return_path(app, wanted)}"

@@ -1,7 +1,7 @@
 """The key with which the hub authenticates at a user's server, to make it check its signed-in users at the hub again.
 
-The hub loses a server's own token at a restart, but can compute this key again from its cookie secret. The key is valid
-for this one request at this one server.
+The hub no longer has a server's own token after a restart, but can compute this key again from its cookie secret. The
+key is valid only for this kind of request at this one server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The end of sign-on sessions: which tokens, cookies and servers end too (`EndPlan`), and what was done (`EndReport`).
 
-A session is one browser that is signed in. The tokens, cookies and servers that end with it depend on the
-cause, and on whether the user also lost the right to sign in.
+A session is one browser that is signed in. Which tokens, cookies and servers end with it depends on the cause, and on
+whether the user also lost the right to sign in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ _SERVER_SCOPES = ("access:servers!", "users:activity!")
 
 @dataclass(frozen=True, slots=True)
 class ServerFact:
-    """A server of the person. `has_lease`: it holds a GPU. `waits`: it is in line and has not started yet."""
+    """A server of the person whose sessions end.
+
+    Attributes:
+        has_lease: whether it holds a GPU.
+        waits: whether it is in line and has not started yet.
+    """
 
     name: str
     has_lease: bool = False
@@ -37,14 +42,14 @@ class StopOrder:
 
 @dataclass(frozen=True, slots=True)
 class EndPlan:
-    """The tokens, cookies and servers that end with some sessions of one person.
+    """What ends together with some sessions of one person: the tokens, cookies and servers.
 
     Attributes:
         sessions: the sessions that end.
-        is_last: it was the person's last session, so the hub's own cookie ends too.
+        is_last: whether the person has no other session, so that the hub's own cookie ends too.
         tokens: the setting that selects the tokens to end.
-        stops: servers to stop.
-        kept: servers that keep running.
+        stops: servers to stop, each with its time.
+        kept: names of the servers that keep running.
     """
 
     sessions: tuple[SignOnSession, ...]
@@ -56,7 +61,7 @@ class EndPlan:
 
 @dataclass(frozen=True, slots=True)
 class EndReport:
-    """The effects of the end of sessions of one person.
+    """What was done when sessions of one person ended.
 
     Attributes:
         sessions: public ids of the sessions.
@@ -64,9 +69,10 @@ class EndReport:
         tokens_kept: number of the person's tokens that are left.
         servers_stopped: names of the servers that stop.
         stops_at: when the last of these servers stops; `None` if none stops.
+        servers_kept: names of the servers that keep running.
         servers_asked: servers that checked their open pages with the hub again.
         milliseconds: how long it took.
-        gate_told: whether the gate has confirmed the end; False if it has not answered yet and will be called again,
+        gate_told: True if the gate has confirmed the end. False if it has not answered yet and will be called again.
             `None` if there is no gate.
     """
 
@@ -83,7 +89,12 @@ class EndReport:
 
 @dataclass(frozen=True, slots=True)
 class TokenFact:
-    """A token of the person. `session` is the hub's id of the browser session that got it; `None` for other tokens."""
+    """A token of the person.
+
+    Attributes:
+        note: the token's note at the hub.
+        session: the hub's id of the browser session that got the token; `None` if no browser session did.
+    """
 
     id: int
     note: str
@@ -96,7 +107,8 @@ def server_scopes(wanted: Collection[str], user: str, server: str) -> frozenset[
     """Return the scopes that a server's own token may have, in the form in which tokens list them.
 
     Args:
-        wanted: scopes of the role ``server``, or ``server_token_scopes``.
+        wanted: the configured scopes: those of the role ``server``, or ``server_token_scopes``.
+        user, server: names of the user and of the server, which replace ``!user`` and ``!server`` in the scopes.
     """
     filters = {"server": f"!server={user}/{server}", "user": f"!user={user}"}
     found = set(wanted)
@@ -110,13 +122,17 @@ def server_scopes(wanted: Collection[str], user: str, server: str) -> frozenset[
 def server_token(
     tokens: Sequence[TokenFact], address: str, started: datetime | None, allowed: frozenset[str] = frozenset()
 ) -> TokenFact | None:
-    """Return the token that the hub gave to the server at this address shortly before `started`.
+    """Return the token that the hub gave to the server at this address shortly before `started`; `None` if there is
+    none.
 
     The hub writes the server's address into the token's note, but anybody can create a token with such a note. So a
-    token counts only if no browser session got it, if all of its scopes are about one server or in `allowed`, and
-    if it is the last such token before the start.
+    token counts only if no browser session got it, and if each of its scopes is about one server or in `allowed`. Of
+    these
+    tokens, the last one that was created before the start is returned.
 
     Args:
+        tokens: the tokens of the server's user.
+        address: the server's address in the note.
         started: when the server started; `None` if it is not known, so that the newest token counts.
         allowed: the scopes that the server's own token may have, from `server_scopes`.
     """
@@ -142,10 +158,18 @@ def plan_end(
     lost_right: bool = False,
     account_unknown: bool = False,
 ) -> EndPlan:
-    """Decide what ends with the sessions `ending`, which are among the `living` sessions of one person.
+    """Decide what ends with the sessions `ending` of one person.
 
     Servers stop only with the last session, and never because of a limit: a training continues while its user sleeps.
-    They do not stop either while it is unknown whether the account exists (`account_unknown`), but the tokens end then.
+
+    Args:
+        ending: the sessions that end.
+        living: all sessions of the person that have not ended yet, including `ending`.
+        servers: the person's servers.
+        lost_right: the person may no longer sign in, so that servers stop even if other sessions last.
+        account_unknown: it is unknown whether the account still exists. With the last session the tokens then end, and
+            the
+            servers keep running.
     """
     gone = {each.id for each in ending}
     is_last = all(each.id in gone for each in living)
@@ -171,8 +195,9 @@ def _stops(
     """Return which servers stop, and when.
 
     Args:
-        waiting_too: servers that wait in line end at once. This is so if the user loses the right to sign in; at a
-            sign-out they keep their places.
+        waiting_too: whether servers that wait in line leave it at once. They do if the user loses the right to sign in;
+            at
+            a sign-out they keep their places.
     """
     orders = [StopOrder(each.name, now) for each in servers if each.waits and waiting_too]
     if policy == "keep":

@@ -41,8 +41,11 @@ class SignOnSession:
         token_hash: SHA-256 (hex) of the cookie's value.
         hub_session: the value of ``jupyterhub-session-id``, which links OAuth tokens and codes to it.
         user_id: the hub's id of its user, which stays the same if the user is renamed.
-        browser, address: name of the browser, and the shortened address.
-        ended, cause, by: `None` and "" while it lasts; `by` is the admin who ended it.
+        browser: name of the browser, from `browser_name`.
+        address: the browser's address, shortened by `short_address`.
+        ended: when it ended; `None` while it lasts.
+        cause: why it ended, a value of `EndCause`; "" while it lasts.
+        by: the admin who ended it; "" if no admin did, or while it lasts.
     """
 
     id: str
@@ -59,7 +62,7 @@ class SignOnSession:
 
 
 def limit_passed(session: SignOnSession, config: SignOnConfig, now: datetime) -> EndCause | None:
-    """Return the limit that ends this session now; `None` if it goes on."""
+    """Return the limit (of lifetime or of idle time) that ends this session now; `None` if no limit is reached."""
     if config.lifetime is not None and now - session.begun >= config.lifetime:
         return EndCause.LIFETIME
     if config.idle is not None and now - session.last_use >= config.idle:
@@ -71,7 +74,11 @@ SIGNED_OUT = "You were signed out."
 
 
 def return_problem(sessions: Iterable[SignOnSession], config: SignOnConfig, now: datetime) -> str:
-    """Return why no server of this person may be started again without the person; "" if a session still lasts."""
+    """Return why the hub must not restart a server of this person automatically, that is, without the person's request.
+
+    Returns:
+        "" if at least one of the sessions is within its limits; otherwise that the person was signed out.
+    """
     return "" if any(limit_passed(each, config, now) is None for each in sessions) else SIGNED_OUT
 
 
@@ -97,10 +104,11 @@ def short_address(address: str) -> str:
 def address_of_browser(peer: str, forwarded: str, trusted: Collection[str]) -> str:
     """Return the address of the client, for the log only.
 
-    Of ``X-Forwarded-For``, only the part that trusted proxies wrote is used.
+    ``X-Forwarded-For`` is read from its end. An entry counts only if a trusted proxy wrote it.
 
     Args:
-        peer: the other end of the connection.
+        peer: the address at the other end of the connection.
+        forwarded: the header ``X-Forwarded-For``; "" if it was not sent.
         trusted: addresses and networks of proxies.
     """
     networks = [ipaddress.ip_network(each, strict=False) for each in trusted]
@@ -138,7 +146,10 @@ _SYSTEMS = (
 
 
 def browser_name(user_agent: str) -> str:
-    """Return a browser's name for its owner, such as ``Firefox on Linux``. Only known words of the header are used."""
+    """Return a browser's name for its user to recognise, such as ``Firefox on Linux``.
+
+    Only known names in the header are used, so the result contains no text that the client chose.
+    """
     header = user_agent[:512]
     browser = next((name for name, sign in _BROWSERS if re.search(sign, header)), "")
     system = next((name for name, sign in _SYSTEMS if re.search(sign, header)), "")
@@ -174,5 +185,9 @@ WORDS = {
 
 
 def end_sentence(cause: str, t: Catalogue = ENGLISH) -> str:
-    """Return why a session ended, for its user; the name of an admin is left out."""
+    """Return a sentence for the user about why a session ended. It does not name an admin who ended it.
+
+    Args:
+        cause: a value of `EndCause`.
+    """
     return t(WORDS[EndCause(cause)]) if cause in set(EndCause) else t("This session ended.")

@@ -1,4 +1,7 @@
-"""Terms on the pages that a first-year student may not know, an explanation of each, and where a text contains one."""
+"""Technical terms on the pages that a first-year student may not know, and their explanations.
+
+Also a function that finds these terms in a text.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,10 @@ def listed(t: Catalogue = ENGLISH) -> list[tuple[str, str, str]]:
 
 
 def explainer(t: Catalogue = ENGLISH) -> Callable[[str], list[tuple[str, str]]]:
-    """Return a function that splits a text of one page, so that the page can explain the terms in it.
+    """Return a function that splits the texts of one page at their terms, so that the page can explain each term once.
 
     The function returns (piece of the text, key of the term), with "" as the key of the pieces between terms. A term
-    counts only where it first appears on the page; the function remembers this from text to text.
+    counts only where it first appears on the page; the function remembers this from one text to the next.
     """
     keys = {t(word): key for key, word in WORDS.items()}
     said: set[str] = set()
@@ -64,5 +67,5 @@ def explainer(t: Catalogue = ENGLISH) -> Callable[[str], list[tuple[str, str]]]:
 
 
 def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
-    """Match any of the terms, also with a plural ending: ``SMs``."""
+    """Return a pattern that matches any of the terms, also with a plural ending: ``SMs``."""
     return re.compile(rf"(?<![A-Za-z])({'|'.join(map(re.escape, words))})s?(?![A-Za-z])")

@@ -1,4 +1,4 @@
-"""The text of a reason: one sentence, or two sentences of which a number decides, such as "1 is free", "2 are free"."""
+"""The text of a reason: one sentence, or a pair for singular and plural, such as "1 is free" and "2 are free"."""
 
 from __future__ import annotations
 

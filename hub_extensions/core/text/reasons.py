@@ -27,12 +27,13 @@ from hub_extensions.core.text.wording import duration
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """An explanation: `message` for people, `log_message` for the log, `reason` for programs, as JupyterHub has them.
+    """An explanation, with the fields of JupyterHub: `message` for people, `log_message` for the log, `reason` for
+    programs.
 
     Attributes:
         reason: a stable code, also used by metrics and translations.
-        params: the texts and numbers in the message.
-        log_message: "" if nothing further is logged.
+        params: the texts and numbers in the message, by name.
+        log_message: more details for the log; "" if there are none.
     """
 
     reason: str
@@ -369,7 +370,13 @@ PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")  # a parameter in a text: its na
 
 
 def explain(reason: str, *, log_message: str = "", **params: str | float | timedelta | datetime) -> Reason:
-    """Return the reason with this code and its English text."""
+    """Return the reason with this code and its English text.
+
+    Args:
+        reason: a key of `SENTENCES`.
+        log_message: more details for the log; "" if there are none.
+        params: values of the parameters in the text.
+    """
     return _explain(reason, log_message, tuple(params.items()))
 
 
@@ -396,7 +403,11 @@ def translated(reason: Reason, t: Catalogue) -> str:
 
 
 def sentence_in(reason: Reason, t: Catalogue) -> Text | None:
-    """Return the English sentence of a reason, the key of its translation; `None` if the catalogue lacks it."""
+    """Return the English sentence of a reason, which is the key of its translation.
+
+    Returns:
+        `None` if the catalogue has no translation of it, or if the reason lacks a parameter of the sentence.
+    """
     text = SENTENCES.get(reason.reason)
     if text is None or t.known(_key_in(reason.reason, text)) is None:
         return None
@@ -404,7 +415,11 @@ def sentence_in(reason: Reason, t: Catalogue) -> Text | None:
 
 
 def recalled(reason: str, params: Mapping[str, str | float]) -> Reason | None:
-    """Rebuild a reason from a stored code and parameters; `None` if this version does not know it."""
+    """Rebuild a reason from a stored code and parameters.
+
+    Returns:
+        `None` if this version does not know the code, or if the parameters do not fit its text.
+    """
     text = SENTENCES.get(reason)
     if text is None or any(name not in params for name, _ in parameters(text)):
         return None
@@ -415,14 +430,19 @@ def recalled(reason: str, params: Mapping[str, str | float]) -> Reason | None:
 
 
 def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLISH) -> str:
-    """Return several reasons as one text."""
+    """Return several reasons as one text in the language of the catalogue.
+
+    Args:
+        between: text between two reasons.
+    """
     return between.join(translated(each, t) for each in reasons)
 
 
 def codes_with_words(words: str, t: Catalogue) -> tuple[str, ...]:
     """Return the codes of the reasons that a search for these words in the reader's language has to find.
 
-    A row of the journal holds the English sentence, so a search in the rows finds the words that are in it. This
+    A row of the journal (the stored events) holds the English sentence, so a search in the rows finds English words.
+    This
     function returns the codes whose translation contains the words although the English text does not. Values of
     parameters are not searched.
     """
@@ -448,7 +468,7 @@ REASON = "reason"  # The context of a code in a catalogue
 
 
 def parameters(text: Text) -> list[tuple[str, str]]:
-    """Return each parameter with its format, in order; the number that decides the plural comes first."""
+    """Return (name, format) of each parameter of a text, in order. The number that decides the plural comes first."""
     if not isinstance(text, Plural):
         return [(name, kind or "text") for name, kind in PARAMETER.findall(text)]
     found = {text.count: "number", **{name: kind or "text" for name, kind in PARAMETER.findall(text.many)}}
@@ -461,12 +481,15 @@ def key_of(text: Text) -> str:
 
 
 def _key_in(code: str, text: Text) -> str:
-    """Return a reason's key in a catalogue."""
     return key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}"
 
 
 def numbered(text: str, params: Sequence[tuple[str, str]]) -> str:
-    """Replace the parameters of a sentence by ``%1``, ``%2``."""
+    """Replace the named parameters of a sentence by ``%1``, ``%2``.
+
+    Args:
+        params: (name, format) of each parameter; its position gives the number.
+    """
     places = {name: place for place, (name, _) in enumerate(params, 1)}
     return PARAMETER.sub(lambda found: f"%{places[found[1]]}", text)
 

@@ -22,7 +22,7 @@ class SentencePiece(NamedTuple):
     """A part of a text that is in one language.
 
     Attributes:
-        english: the part is English although the page is in another language.
+        english: whether the part is English although the page is in another language.
     """
 
     text: str
@@ -43,13 +43,15 @@ def in_pieces(reasons: Iterable[Reason], t: Catalogue = ENGLISH, between: str = 
 
 
 def plain_pieces(text: str, t: Catalogue = ENGLISH) -> Pieces:
-    """Return a text without a code, from an older version or another program, as one piece; none if it is ""."""
+    """Return a text that has no code of a reason as one piece; no piece if the text is "".
+
+    Such a text comes from an older version or another program. It is translated if the catalogue knows it.
+    """
     known = t.known(text)
     return (SentencePiece(known or text, english=t is not ENGLISH and known is None),) if text else ()
 
 
 def joined(pieces: Pieces) -> str:
-    """Return the pieces as one text."""
     return "".join(piece.text for piece in pieces)
 
 

@@ -25,8 +25,8 @@ class Catalogue:
 
     Attributes:
         language: the language tag used in HTML, such as ``fi-FI``.
-        texts: the translation of each English text; for a plural, every form.
-        form: returns, for a number, the index of the plural form in a text's translations.
+        texts: English text -> its translations. A text without a plural has one; a text with a plural has one per form.
+        form: a function that returns, for a number, the index of the plural form to use.
     """
 
     language: str = "en"
@@ -54,7 +54,7 @@ ENGLISH = Catalogue()
 
 
 def filled(text: str, parts: Sequence[object]) -> str:
-    """Fill in the parts; a place without a part is left as it is."""
+    """Replace ``%1``, ``%2`` and so on by the parts. A placeholder without a part stays as it is."""
     return PLACE.sub(lambda found: str(parts[int(found[1]) - 1]) if 0 < int(found[1]) <= len(parts) else found[0], text)
 
 
@@ -70,9 +70,11 @@ def number(value: float) -> str:
 
 
 def preferred(header: str, languages: Collection[str]) -> str:
-    """Return the language that an ``Accept-Language`` header prefers; "" if it prefers English, or none of these.
+    """Return the one of `languages` that an ``Accept-Language`` header prefers; "" for English.
 
-    ``fi`` matches ``fi-FI``. Entries that cannot be parsed are ignored.
+    The result is also "" if the header prefers none of them. ``fi`` matches ``fi-FI``. Entries that cannot be parsed
+    are
+    ignored.
     """
     wishes = sorted(_wishes(header[:LONGEST_HEADER]), key=lambda wish: -wish[1])
     for wanted, _ in wishes:

@@ -39,7 +39,9 @@ def about(seconds: float, t: Catalogue = ENGLISH) -> str:
 
 
 def at_most(seconds: float, t: Catalogue = ENGLISH) -> str:
-    """Format an upper limit, rounded up so that it stays one: ``40 s``, ``2 h 11 min``, ``3 d 5 h``."""
+    """Format an upper limit in seconds. It is rounded up, so that it stays a limit: ``40 s``, ``2 h 11 min``, ``3 d 5
+    h``.
+    """
     if seconds <= 59:
         return t("%1 s", max(0, math.ceil(seconds)))
     minutes = math.ceil(seconds / MINUTE)
@@ -51,7 +53,7 @@ STEPS = ((30, 1), (120, 5), (600, 15))
 
 
 def stepped(seconds: float, *, up: bool | None = None) -> float:
-    """Round a likely wait to a step whose size grows with the wait. Returns seconds.
+    """Round a likely wait to a step that grows with the wait (`STEPS`). Parameter and result are in seconds.
 
     Args:
         up: True rounds up, False rounds down, `None` rounds to the nearest step.
@@ -69,7 +71,12 @@ COARSE_MINUTES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)
 
 
 def coarse(seconds: float, *, up: bool) -> float:
-    """Round one end of a wide interval of likely waits to `COARSE_MINUTES`, up or down. Returns seconds."""
+    """Round one end of a wide interval of likely waits to a value of `COARSE_MINUTES`. Parameter and result are in
+    seconds.
+
+    Args:
+        up: True rounds up (for the upper end), False rounds down (for the lower end).
+    """
     minutes = max(0.0, seconds) / 60
     if minutes > COARSE_MINUTES[-1]:
         days = minutes / COARSE_MINUTES[-1]
@@ -83,7 +90,7 @@ def likely(low: float, high: float, t: Catalogue = ENGLISH, *, wide: bool = Fals
     """Format the 10th and 90th percentile of a wait in seconds, such as ``likely 25–50 min`` or ``likely about 5 min``.
 
     Args:
-        wide: the ends are far apart, so the text is ``likely roughly 15 min to 2 h``.
+        wide: whether the ends are so far apart that the text says ``likely roughly 15 min to 2 h``.
     """
     if wide:
         if low <= 0:
