@@ -22,7 +22,7 @@ notebook can read both.
 
 
 class ApiAction(Enum):
-    """An action of the GPU service's API that a caller needs a right for. The value describes the action in messages."""
+    """An action of the GPU service's API that a caller needs a right for. The value describes it in messages."""
 
     READ = "look at the offers"
     LIST_OWN = "look at one's own places in line"

@@ -23,7 +23,10 @@ _RENAMED = re.compile(r"nvidia\.com/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 class OfferKind(str, Enum):
-    """The kind of GPU that an offer gives a server."""
+    """The kind of an offer.
+
+    CPU: no GPU. MIG: a MIG device. FRACTION: a part of a device that several servers share. WHOLE: a whole GPU.
+    """
 
     CPU = "cpu"
     MIG = "mig"
@@ -32,7 +35,10 @@ class OfferKind(str, Enum):
 
 
 class Separation(Enum):
-    """The separation of an offer from other servers: by hardware, softly (it can be circumvented), or not at all."""
+    """How an offer is separated from other servers.
+
+    By hardware, softly (a program can circumvent it), not at all, or in a way that is not known.
+    """
 
     HARDWARE = "hardware"
     SOFT = "soft"
@@ -51,7 +57,7 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """The separation of an offer's memory, faults and computing from other servers, and who can use its device.
+    """How an offer's memory, faults and computing are separated from other servers, and who can use its device.
 
     The values follow the table of GPU sharing mechanisms in NVIDIA's MIG user guide.
     """
@@ -64,7 +70,7 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True)
 class GpuOffer:
-    """One line of the spawn form.
+    """One line of the spawn form: a kind and size of GPU that a user can choose, or CPU only.
 
     Attributes:
         id: stable id: ``cpu``, ``gpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.5gb``, ``mig-1g.10gb.me``.
@@ -73,12 +79,14 @@ class GpuOffer:
         pool: the devices of one kind that one line of waiting users serves: ``gpu``, ``mig-<profile>``; empty for CPU
             only.
         share: thousandths of one device (1000 is a whole device); 0 for CPU only.
-        memory_bytes, sm_count: real size, of the smallest device in the pool; None if it is not known. A fraction has
-            no SMs of its own, so its `sm_count` is None.
+        memory_bytes: memory that a server gets, on the smallest device in the pool; None if it is not known.
+        memory_enforced: False for a fraction, because nothing enforces its memory limit.
+        sm_count: SMs (streaming multiprocessors) of the smallest device in the pool. None if it is not known, and for a
+            fraction, which has no SMs of its own.
         sm_total: SMs of the whole card; None if it is not known.
-        memory_enforced: False for a fraction, whose memory limit is not enforced.
+        product: name of the card; "" if the devices are on different cards.
         groups: groups whose members may choose the offer; empty for everybody.
-        simulated: the devices are simulated.
+        simulated: whether the devices are simulated.
     """
 
     id: OfferId
@@ -99,7 +107,7 @@ class GpuOffer:
 
     @property
     def plain_name(self) -> str:
-        """The name that users see first."""
+        """The name that users see first: `name` if there is one, otherwise the title."""
         return self.name or self.title
 
 
@@ -156,16 +164,18 @@ class OfferConfig:
     )
 
     def groups_of(self, offer: OfferId) -> tuple[str, ...]:
-        """Return the groups that may choose an offer.
+        """Return the groups that may choose an offer; empty if everybody may.
 
-        Without groups for the offer's own id, those of its kind apply, so that a new card has the same restriction.
+        If the settings have no entry for the offer's own id, the entry of its kind applies (``gpu`` for
+        ``gpu@tesla-t4``). A
+        new card thus has the same restriction.
         """
         return tuple(self.groups[offer] if offer in self.groups else self.groups.get(offer.kind, ()))
 
     def hides(self, offer: OfferId) -> bool:
-        """Whether the settings hide an offer: by its own id, or by its kind (``gpu`` for ``gpu@tesla-t4``).
+        """Return whether the settings hide an offer: by its own id, or by its kind (``gpu`` for ``gpu@tesla-t4``).
 
-        An offer that has groups of its own is not hidden by its kind.
+        An offer that has groups of its own is not hidden by its kind. CPU only is never hidden.
         """
         by_kind = offer.kind in self.hidden and offer not in self.groups
         return offer != CPU and (offer in self.hidden or by_kind)
@@ -197,11 +207,13 @@ def derive_offers(
     sm_of_product: Callable[[str], int | None] | None = None,
     access: Access = Access.BY_AGREEMENT,
 ) -> tuple[GpuOffer, ...]:
-    """Return the offers of a machine, in the form's order.
+    """Return the offers of one machine, in the order of the spawn form.
 
     Args:
         devices: all devices. Devices without a compute instance are not usable and give no offer.
-        sm_of_product: returns the SMs of a card that is divided by MIG, by its NVML name; None if it is not known.
+        sm_of_product: returns, for the NVML name of a card that is divided by MIG, the SMs of the whole card, or None
+            if
+            they are not known. None if no such function exists.
         access: how a process is restricted to its device. On one machine this is by agreement.
 
     Raises:
@@ -220,7 +232,10 @@ def derive_offers(
 
 
 def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer, ...]:
-    """Return offers with the administrator's texts and with plain names, in the form's order."""
+    """Return these offers with the administrator's texts and groups, in the order of the spawn form.
+
+    They also get their plain names, such as ``Small GPU``.
+    """
     kinds = [OfferKind.MIG, OfferKind.FRACTION, OfferKind.WHOLE, OfferKind.CPU]
     with_texts = (
         replace(
@@ -247,7 +262,7 @@ def _name_by_size(offer: GpuOffer) -> str:
 
 
 def check_config(config: OfferConfig) -> None:
-    """Check what can be checked without looking at the devices.
+    """Check the settings of offers as far as that is possible without looking at the devices.
 
     Raises:
         OfferConfigError: the first wrong setting.
@@ -294,7 +309,7 @@ def check_config(config: OfferConfig) -> None:
 
 
 def config_warnings(devices: Sequence[Device], config: OfferConfig) -> tuple[str, ...]:
-    """Return warnings about settings without effect for these devices, because of a typo or a missing card."""
+    """Return a warning for each setting that has no effect with these devices, because of a typo or a missing card."""
     pools = {device.pool for device in devices}
     known = {CPU} | pools
     known |= {OfferId(pool).part(share_of(value)) for pool, values in config.fractions.items() for value in values}
@@ -373,7 +388,7 @@ def cpu_offer() -> GpuOffer:
 
 
 def named_offer(offer: OfferId) -> GpuOffer:
-    """Return an offer of which only the id is known, which is enough for a user to join its line."""
+    """Return an offer of which only the id is known, which is enough for a user to take a place in its line."""
     if offer == CPU:
         return cpu_offer()
     return replace(
@@ -436,7 +451,10 @@ def _fraction(pool: OfferId, devices: Sequence[Device], share: int, access: Acce
 
 
 def named_size(offer: OfferId) -> tuple[int, int]:
-    """Return compute slices and GB in a MIG profile's name, to order offers of unknown size; (0, 0) without MIG."""
+    """Return (compute slices, GB of memory) from the MIG profile's name in an id; (0, 0) without MIG.
+
+    The numbers put offers in order whose real size is not known.
+    """
     if offer.base in ("", GPU, GPU_SHARED):
         return 0, 0
     profile = MigProfile.parse(offer.base)

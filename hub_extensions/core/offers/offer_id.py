@@ -27,7 +27,11 @@ _ONE_OF_SEVERAL = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 class OfferIdError(ValueError):
-    """A text is not an offer's id. The message describes the correct form; `reason` is the same as a code."""
+    """A text that is not an offer's id.
+
+    Attributes:
+        reason: what the correct form would be, as a code with its English text.
+    """
 
     def __init__(self, code: str, text: str, right: str = "") -> None:
         self.reason = explain(code, text=repr(text[:60]), **({"right": right} if right else {}))
@@ -40,10 +44,10 @@ class OfferId(str):
     ``OfferId(text)`` is the only place where an id is parsed. An `OfferId` can be used wherever a text is expected.
 
     Attributes:
-        pool: name of the devices of one kind that the offer belongs to; empty for CPU only. On a cluster with several
-            kinds of cards, the text after ``@`` names the card: ``gpu@a100-sxm4-40gb``.
+        pool: name of the pool (all devices of one kind) that serves the offer; empty for CPU only. On a cluster with
+            several kinds of cards, the text after ``@`` names the card: ``gpu@a100-sxm4-40gb``.
         base: the pool without ``@`` and the card.
-        share: thousandths of a device; 0 for a part by memory, whose share depends on the card.
+        share: thousandths of a device. 0 for CPU only, and for a part by memory, whose share depends on the card.
         gib: GiB of a device's memory for a part by memory, otherwise 0.
     """
 
@@ -57,12 +61,17 @@ class OfferId(str):
         """Parse ``cpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.10gb.me``, ``mig-3g.20gb-0.5``, ``gpu-0.5@tesla-t4``.
 
         Raises:
-            OfferIdError: the text has none of these forms, or is another spelling of one.
+            OfferIdError: the text has none of these forms, or spells an id in another way, such as ``gpu-0.50``.
         """
         return text if isinstance(text, OfferId) else _read(text)
 
     def part(self, share: int, gib: int = 0) -> OfferId:
-        """Return the id of a part of this device, by its share or by its memory in GiB."""
+        """Return the id of a part of this device.
+
+        Args:
+            share: thousandths of the device; the whole returns this id itself.
+            gib: GiB of the device's memory, which then stand in the id in place of the share; 0 for a part by share.
+        """
         if share == WHOLE:
             return self
         size = f"{gib}gib" if gib else share_text(share)
@@ -75,12 +84,14 @@ class OfferId(str):
 
     @property
     def kind(self) -> OfferId:
-        """The id without ``@`` and the card."""
+        """The id without ``@`` and the card's name, so that offers with different cards have the same kind."""
         return OfferId(self.removesuffix(self.pool[len(self.base) :]))
 
     @property
     def mig(self) -> MigProfile | None:
-        """The MIG profile of the devices of this offer, also if they are shared; None without MIG."""
+        """The MIG profile of the offer's devices; None without MIG. A part of a MIG device has the profile of that
+        device.
+        """
         device = self.base.removesuffix(".shared")
         return None if device in ("", GPU) else MigProfile.parse(device)
 
@@ -95,7 +106,7 @@ class OfferId(str):
 
 @lru_cache(maxsize=4096)
 def _read(text: str) -> OfferId:
-    """Parse an id. Equal ids are the same object, so that looking one up costs no more than a plain text."""
+    """Parse an id. Equal texts give the same object, so that looking one up costs no more than a plain text."""
     if text == _CPU:
         return _make(text, "", "", 0)
     front, at, which = text.partition("@")

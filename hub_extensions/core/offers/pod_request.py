@@ -1,4 +1,4 @@
-"""The additions of an offer to the pod of a server, so that the cluster gives it the right GPU, and checks of them.
+"""What an offer adds to the pod of a server, so that the cluster gives it the right GPU, and checks of these additions.
 
 They depend on the mechanism with which the cluster assigns GPUs, such as MIG, time-slicing or DRA.
 """
@@ -58,9 +58,10 @@ driver 570 uses only one MIG device in a process."""
 
 @dataclass(frozen=True, slots=True)
 class PodAsk:
-    """The additions of an offer to the pod of a server.
+    """What an offer adds to the pod of a server, so that the cluster gives it the right GPU.
 
     Attributes:
+        mechanism: the mechanism with which the cluster assigns the GPU.
         limits: extended resources of the server's container, resource name -> quantity as text.
         node_labels: required node affinity: label -> accepted values. Without values the label must be absent.
         tolerations: keys of taints with the effect NoSchedule that are tolerated, with any value.
@@ -69,7 +70,7 @@ class PodAsk:
         scheduler: the scheduler's name; "" keeps the administrator's, "default-scheduler" removes it.
         runtime_class: the runtime class; "" keeps the administrator's.
         claim_template: name of the ResourceClaimTemplate (``resource.k8s.io/v1``) for DRA; "" for none.
-        forbids_shm: the mechanism mounts ``/dev/shm`` itself (MPS), so nothing else may be mounted there.
+        forbids_shm: True if the mechanism mounts ``/dev/shm`` itself (MPS), so that nothing else may be mounted there.
         queue: the system that decides who starts when: ``Kueue``, ``KAI``, or "" for the GPU service.
     """
 
@@ -88,12 +89,12 @@ class PodAsk:
 
 
 def label_value(text: str) -> str:
-    """Return an id as a valid label value: every character that labels do not allow becomes ``_``."""
+    """Return an id as a valid Kubernetes label value: every character that labels do not allow becomes ``_``."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:63].strip("._-")
 
 
 class AskError(ValueError):
-    """A pod that the cluster would refuse, or would accept and never schedule.
+    """An error for additions to a pod that the cluster would refuse, or would accept and never schedule.
 
     Attributes:
         field: the wrong part of the `PodAsk`, such as ``limits['nvidia.com/gpu']``.
@@ -122,7 +123,7 @@ _GPUS = re.compile(
 
 
 def is_gpu_resource(name: str) -> bool:
-    """Whether a resource gives GPUs or parts of one, under any name.
+    """Return whether an extended resource of Kubernetes gives GPUs or parts of one, under any name.
 
     Device plugins can rename resources (``nvidia.com/a100``), so every name under NVIDIA's domain counts unless it is
     known to be a network device.
@@ -131,7 +132,9 @@ def is_gpu_resource(name: str) -> bool:
 
 
 def check_ask(ask: PodAsk) -> None:
-    """Refuse requests that are known to fail (NVIDIA k8s-device-plugin v0.20, KAI-Scheduler v0.17, HAMi v2.10).
+    """Refuse additions to a pod that are known to fail.
+
+    The rules are those of NVIDIA k8s-device-plugin v0.20, KAI-Scheduler v0.17 and HAMi v2.10.
 
     Raises:
         AskError: the first thing that is wrong.
@@ -185,9 +188,10 @@ def _check_hami(ask: PodAsk) -> None:
 
 
 def gpu_differences(ask: PodAsk, pod: Mapping[str, Any]) -> tuple[str, ...]:
-    """Describe how the GPUs of a pod differ from its offer's request, a sentence for each; empty if they are the same.
+    """Return how the GPUs of a pod differ from those of its offer, one sentence each; empty if they are the same.
 
     Args:
+        ask: what the offer adds to the pod.
         pod: the pod's JSON as it goes to the API server, after all hooks.
     """
     spec = pod.get("spec") or {}
@@ -225,7 +229,13 @@ def _other_limits(ask: PodAsk, server: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _other_visible(ask: PodAsk | None, container: Mapping[str, Any]) -> Iterator[str]:
-    """Compare the variable by which the container runtime mounts GPUs, whatever resources the pod requests."""
+    """Yield a sentence if ``NVIDIA_VISIBLE_DEVICES`` of a container differs from what the offer sets.
+
+    With this variable the container runtime mounts GPUs, whatever resources the pod requests.
+
+    Args:
+        ask: what the offer adds to the pod; `None` for a container that gets no GPU.
+    """
     name = VISIBLE[0]
     variables = [each for each in container.get("env") or () if each.get("name") == name]
     # of several of one name the last one counts; what is read elsewhere at the start is not known

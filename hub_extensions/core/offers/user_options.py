@@ -1,7 +1,7 @@
-"""The choice of a user for a server: one value, read from ``user_options`` of form, link, REST API or database.
+"""A user's choice for a server as one validated value, read from ``user_options``.
 
-Only the form of a choice is checked here. Whether the offer exists, and whether this user may have it, is decided at
-admission (``queue/admission.py``).
+They come from the spawn form, a link, the REST API or the hub's database. Only their form is checked here. Whether the
+offer exists, and whether this user may have it, is decided at admission (``queue/admission.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class UserOptionsError(ValueError):
 
     Attributes:
         field: the key of ``user_options`` that is wrong.
-        reasons: what is wrong and what would be right, naming the field; `text` is the same in English.
+        reasons: what is wrong and what would be right; they name the field.
+        text: the reasons as one English text.
     """
 
     def __init__(self, field: str, *reasons: Reason) -> None:
@@ -92,7 +93,10 @@ class UserOptions:
         """Parse the fields of the spawn form: the chosen offer, then the offers under *More choices*, in order.
 
         Args:
-            others: options that the real spawner has read from its own fields.
+            fields: name of a field -> its values.
+            also: keys that are kept in `others`; any other unknown key is refused. None keeps every key.
+            others: options that the spawner which this package extends has read from its own fields; None if there are
+                none.
 
         Raises:
             UserOptionsError: as `from_dict`.
@@ -105,7 +109,7 @@ class UserOptions:
         return cls.from_dict({**(others or {}), **options}, also)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the options as ``user_options``, in the form that the hub stores and REST clients send."""
+        """Return the choice as ``user_options``, in the form that the hub stores and REST clients send."""
         chosen: dict[str, Any] = {"offer": self.offers[0]} if len(self.offers) == 1 else {"offers": list(self.offers)}
         if self.notify_when_ready:
             chosen[NOTIFY] = True
@@ -113,7 +117,7 @@ class UserOptions:
 
 
 def others_of(user_options: object) -> dict[str, Any]:
-    """Return the part of ``user_options`` that this package does not read."""
+    """Return the part of ``user_options`` that this package does not read, such as KubeSpawner's ``profile``."""
     found = user_options if isinstance(user_options, Mapping) else {}
     return {str(key): value for key, value in found.items() if key not in OWN_KEYS}
 

@@ -22,7 +22,7 @@ SLICES = 7  # compute slices of a card in MIG mode
 
 
 class PieceState(Enum):
-    """The state of a piece (what one server can be given) now. *Held* means that a lease of this hub covers the piece."""
+    """The state of a piece (what one server can be given). *Held* means that a lease of this hub covers the piece."""
 
     BUSY = "busy"
     IDLE = "idle"

@@ -1,7 +1,7 @@
 """Admission: which tickets (places in line) may start now, which wait and why, and which are refused.
 
-Tickets, leases, devices and rights go in, and a verdict for each ticket comes out. The rules for the order of the
-tickets are in ``discipline.py``.
+The input is a snapshot of tickets, leases, devices and rights. The output is a verdict for each ticket. The rules for
+the order of the tickets are in ``discipline.py``.
 """
 
 from __future__ import annotations
@@ -57,9 +57,15 @@ def refuse_to_join(
 ) -> Reason | None:
     """Return why this user may not take a place in line for these offers, or None if the user may.
 
-    A ticket is refused if an offer is unknown to the user or larger than anything there is, if the user has reached a
-    limit, or if the line is full. A device that is in use is never a reason to refuse. The user's own ticket and lease
-    for the same server do not count.
+    The user is refused if an offer is unknown or not for the user's groups, if the user has reached a limit, or if the
+    line is full. A device that is in use is never a reason to refuse. The user's own ticket and lease for the same
+    server
+    do not count.
+
+    Args:
+        server: name of the server that the user wants to start.
+        offers: the offers that the user accepts.
+        groups: the user's groups.
     """
     known = {offer.id: offer for offer in snapshot.offers}
     for wanted in offers:
@@ -96,7 +102,11 @@ def refuse_to_join(
 
 
 def over_own_limit(snapshot: QueueSnapshot, user: str, server: str) -> Reason | None:
-    """Return why this user may not hold one more GPU for this server, or None if the user may."""
+    """Return why this user may not hold one more GPU for this server, or None if the user may.
+
+    Args:
+        server: the server to start. A GPU that it already holds does not count.
+    """
     held = held_by(snapshot, {user}).get(user, {})
     if limit_left(held.keys(), server, snapshot.config.gpu_leases_per_user) > 0:
         return None
@@ -106,7 +116,10 @@ def over_own_limit(snapshot: QueueSnapshot, user: str, server: str) -> Reason | 
 
 
 def _refuse_offer(known: Mapping[OfferId, GpuOffer], wanted: OfferId, groups: Sequence[str]) -> Reason | None:
-    """Return why this offer is refused. Offers of other groups are refused like unknown ones; only the log differs."""
+    """Return why this offer is refused, or None if the user may choose it.
+
+    An offer of other groups is refused with the same text as an unknown offer; only the log message differs.
+    """
     seen = {offer.id for offer in known.values() if not offer.groups or set(offer.groups) & set(groups)}
     if wanted in seen:
         return None
@@ -122,7 +135,7 @@ def _refuse_offer(known: Mapping[OfferId, GpuOffer], wanted: OfferId, groups: Se
 def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
     """Return the tickets that start now, by the rules of ``discipline.py``.
 
-    A ticket with several offers takes the first that it can have. The tickets of a user who holds as many GPUs as
+    A ticket with several offers gets the first one that is available. The tickets of a user who holds as many GPUs as
     allowed are passed over until the user holds fewer.
     """
     room = starts_left(snapshot.config.max_starting, snapshot.starting)
@@ -165,7 +178,7 @@ def _next_admission(queues: PoolQueues, capacity: Capacity) -> Admission | None:
 
 
 class Standing(Mapping[str, Verdict]):
-    """Ticket id -> verdict of every waiting ticket: its position, why it waits, and at most how long.
+    """Ticket id -> verdict of every waiting ticket: its position, why it waits, and its longest possible wait.
 
     A verdict is computed on access, because most verdicts of a long line are never read. Values that a whole line
     shares, such as the upper bounds of its waits, are computed once.
@@ -182,7 +195,7 @@ class Standing(Mapping[str, Verdict]):
         self._tickets: Mapping[str, Ticket] | None = None
 
     def of(self, ticket: Ticket) -> Verdict | None:
-        """Return the verdict of a ticket, or None if it is in no line.
+        """Return the verdict of a ticket, or None if the ticket waits in no line.
 
         A ticket that waits in several lines gets its best position and the best wait.
         """
@@ -197,9 +210,9 @@ class Standing(Mapping[str, Verdict]):
         return self._verdict(ticket, *found[0], forecast)
 
     def could_have(self, offer: GpuOffer, ticket: Ticket) -> bool:
-        """Whether a device of the offer is free on the nodes that the ticket's server may use.
+        """Return whether a device of the offer is free on the nodes that the ticket's server may use.
 
-        True without a check if all servers may use the same nodes of the offer's pool.
+        Always True for a pool of which all servers may use the same nodes.
         """
         return offer.pool not in self._capacity.by_node or self._capacity.seen_by(offer, ticket).free > 0
 
@@ -263,12 +276,15 @@ class Standing(Mapping[str, Verdict]):
 
 
 def standing(snapshot: QueueSnapshot, now: datetime) -> Standing:
-    """Return the verdict of every ticket that still waits after :func:`admit`: position, reason, and wait."""
+    """Return the verdict (position, reason, wait) of every ticket that still waits after :func:`admit`."""
     return Standing(snapshot, now)
 
 
 class _OnNodes:
-    """The line of a pool whose servers may use different nodes: how many tickets for the same nodes are ahead."""
+    """The line of a pool in which servers may use different nodes.
+
+    It counts, for a ticket, only those tickets ahead that may use one of the same nodes.
+    """
 
     def __init__(self, queues: PoolQueues, pool: str) -> None:
         self._wishes = queues.wishes(pool)
@@ -284,7 +300,7 @@ class _OnNodes:
         return self._before[wish.nodes][position]
 
     def shares_of(self, wish: NodeWish) -> tuple[set[int], int]:
-        """Return the shares of a device that tickets for one of these nodes ask for, and the number of such tickets."""
+        """Return (shares that tickets for one of these nodes ask for, number of such tickets)."""
         met = [each for other, each in zip(self._wishes, self._shares, strict=True) if other.nodes & wish.nodes]
         return {wish.share}.union(*met), max(1, len(met))
 
@@ -337,7 +353,7 @@ def _why(
 
 
 def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, ...]:
-    """Return the availability of every offer, with the wait of somebody who joins now."""
+    """Return the availability of every offer: how many are free, and the wait of a user who joins the line now."""
     capacity = Capacity(snapshot)
     queues = PoolQueues(snapshot, capacity)
     held_back = starts_left(snapshot.config.max_starting, snapshot.starting) <= 0
@@ -346,7 +362,7 @@ def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, 
 
 
 def _after_others(snapshot: QueueSnapshot, queues: PoolQueues, found: Availability) -> Availability:
-    """Return the availability of an offer that would start now, but for the limit of simultaneous starts."""
+    """Replace the wait of an offer that is free, because the limit of simultaneous starts is reached."""
     return replace(found, wait=after_other_starts(brake_of(snapshot), queues.waiting()))
 
 
@@ -381,7 +397,7 @@ def _availability(
 
 
 def _is_next(snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, offer: GpuOffer) -> bool:
-    """Whether somebody who joins now would start at once."""
+    """Return whether a user who joins the line of this offer now would start at once."""
     before = queues.has_head(offer.pool) or any(map(queues.has_head, capacity.costed(offer.pool)))
     free = capacity.free(offer) > 0 and offer.id not in snapshot.over_quota
     return free and not before and not snapshot.queue and offer.id not in snapshot.held_up

@@ -15,18 +15,20 @@ Offer = TypeVar("Offer", bound=Sized)
 def smaller_free(wanted: GpuOffer, availabilities: Iterable[Availability]) -> tuple[GpuOffer, ...]:
     """Return the offers with a GPU that are smaller than `wanted` and would start now, the largest first.
 
-    An offer is smaller if it has less memory, or as much memory and fewer SMs. If a figure is not known, it is smaller
-    if it is a smaller share of the same pool, or a smaller MIG profile. An offer that cannot be compared is not
-    suggested.
+    An offer is smaller if it has less memory, or as much memory and fewer SMs (streaming multiprocessors). Of the same
+    pool, the smaller share is smaller. If a size is not known, the names of the MIG profiles are compared. An offer
+    that
+    cannot be compared is left out.
 
     Args:
-        availabilities: only of offers that the user may choose.
+        wanted: the offer that the user wants.
+        availabilities: the offers that the user may choose.
     """
     return smaller(wanted, (item.offer for item in availabilities if item.free and item.wait.now))
 
 
 def smaller(wanted: Sized, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """Return the offers with a GPU that are smaller than `wanted`, the largest first."""
+    """Return the offers with a GPU that are smaller than `wanted`, as in `smaller_free`, the largest first."""
     found = [offer for offer in offers if offer.id != CPU and _is_smaller(offer, wanted)]
     return tuple(sorted(found, key=size_of, reverse=True))
 

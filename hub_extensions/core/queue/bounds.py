@@ -1,7 +1,7 @@
 """Compute the longest wait of each place in a line, which users see as "at most ...", from limits that are enforced.
 
-Such limits are the maximum lifetime of a server and the maximum duration of a start. If they do not bound the waits in
-a line, the reason is given instead.
+Such limits are the maximum lifetime of a server and the maximum duration of a start. If these limits do not bound the
+waits in a line, the result is the reason for that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 def brake_of(snapshot: QueueSnapshot) -> StartBrake:
-    """Return the limit of simultaneous starts (the start brake), as the snapshot has it."""
+    """Return the limit of simultaneous starts (the start brake) from the snapshot."""
     return StartBrake(snapshot.config.max_starting, snapshot.start_allowance)
 
 
@@ -38,7 +38,8 @@ def bounds_of(
     """Return the longest wait of each place in one pool's line, or why it is not bounded.
 
     Args:
-        shares: the shares of a device that tickets in line may be given.
+        capacity: the devices that can still be given.
+        shares: the shares of a device (thousandths) that tickets in this line ask for.
         places: number of places whose bound will be read.
     """
     if pool == CPU:
@@ -129,9 +130,11 @@ def bounds_on_nodes(
 ) -> QueueForecast:
     """Return the bounds for tickets whose servers may use only some nodes of a pool.
 
-    An earlier ticket that may use at least one of these nodes counts as if it took a device there, which can only raise
-    the bound. As long as somebody waits for these nodes, each of their devices is in use, and each ticket ahead holds
-    one for at most one turn (its start, its lifetime, and its release).
+    An earlier ticket that may use at least one of these nodes counts as if it took a device there. This can only raise
+    the
+    bound. As long as somebody waits for these nodes, each of their devices is in use. Each ticket ahead holds one
+    device
+    for at most one turn (its start, its lifetime, and its release).
 
     Args:
         mine: the nodes and the share that the tickets ask for, and the devices on these nodes.
@@ -182,8 +185,9 @@ def _no_bound_on_nodes(snapshot: QueueSnapshot, seen: OfferRoom) -> Reason | Non
 def end_of(snapshot: QueueSnapshot, lease: Lease, now: datetime) -> datetime | None:
     """Return when a limit ends a lease at the latest.
 
-    None if there is no limit, or if the limit has passed without effect: the stop was refused, processes are left, or
-    the start takes too long.
+    None if the lease has no limit. None also if the limit has passed without effect: the stop was refused, processes
+    are
+    left, or the start takes too long.
     """
     if lease.state is LeaseState.STARTING and now > lease.since + snapshot.start_allowance + RELEASE_ALLOWANCE:
         return None

@@ -1,8 +1,8 @@
 """The devices that can still be given to servers during one admission.
 
-Devices of one machine are known by name; devices of a cluster are counted, because its scheduler picks them. A pool is
-all devices of one kind. If not all servers may use the same nodes of a pool, it is counted node by node
-(``node_sets.py``).
+Devices of one machine are known by name. Devices of a cluster are only counted, because its scheduler picks them. A
+pool is all devices of one kind. If not all servers may use the same nodes of a pool, its devices are counted node by
+node (``node_sets.py``).
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ NOBODY: Mapping[NodeWish, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class OfferRoom:
-    """The devices of an offer on the nodes that one ticket's server may use.
+    """The devices of one offer on the nodes that one ticket's server may use.
 
     Attributes:
-        total, foreign: number of devices, and of those that pods of others hold.
+        total: number of devices.
+        foreign: number of these devices that are held by pods this hub did not start.
         free: number of servers that could get a device now.
-        unknown: some of these nodes cannot be counted.
-        silent: one of these nodes does not answer.
-        held_up: an admitted server finds no device there, because something outside this hub took it.
-        part: the server may use other nodes of the pool than a server without requirements on its node.
-        closed: devices on which an administrator lets nothing new start.
+        unknown: whether the devices of some of these nodes cannot be counted.
+        silent: whether a node with devices of the pool does not answer.
+        held_up: whether an admitted server finds no device there, because something outside this hub took it.
+        part: whether the requirements of the server's pod give it other nodes than a pod without requirements.
+        closed: number of devices on which an administrator lets nothing new start.
     """
 
     total: int
@@ -47,19 +48,21 @@ class OfferRoom:
 
 
 class Capacity:
-    """The devices, and shares of devices, that can still be given to servers.
+    """The devices, and shares of devices, that can still be given to servers during one admission.
 
     Devices that have a lease, or that others use, are already subtracted. `take` subtracts one admission after another.
 
     Attributes:
-        by_node: pools of which not all servers may use the same nodes -> free devices, node by node.
+        held: device -> thousandths of it that leases cover.
+        held_up: offers for which an admitted server finds no device, see `QueueSnapshot`.
+        by_node: pool of which not all servers may use the same nodes -> its free devices, node by node.
         promised: pool of `by_node` -> nodes and shares of leases whose pods the scheduler has not placed yet.
-        known: False if no reading of the machine or the cluster exists, so that it is not known what is free.
+        known: False if the machine or the cluster was never read, so that it is not known what is free.
         unknown: pools of a cluster of which a part cannot be counted.
         total, foreign, closed: pool -> number of all devices, of devices that others use, and of devices on which an
             administrator lets nothing new start.
-        cut: pools whose devices are created on the same cards as those of another pool, so that a device of one pool
-            can cost the other a device.
+        cut: pools whose MIG devices are created on the same cards as those of another pool, so that giving a device of
+            one pool can cost the other pool a device.
     """
 
     def __init__(self, snapshot: QueueSnapshot) -> None:
@@ -138,12 +141,16 @@ class Capacity:
     def fit(
         self, offer: GpuOffer, ticket: Ticket | None = None, ahead: Mapping[NodeWish, int] = NOBODY
     ) -> Shares | None:
-        """Return the device and share that a server with this offer would get now, or None if none can be given.
+        """Return the device and share that a server with this offer would get now.
 
         Args:
             ticket: the ticket of the server; None for a server without requirements on its node.
-            ahead: for a pool that is counted by node, (nodes, share) that earlier tickets still wait for -> number of
-                these tickets.
+            ahead: (nodes, share) that earlier tickets still wait for -> number of these tickets. Only for a pool that
+                is
+                counted node by node.
+
+        Returns:
+            () for CPU only; None if no device can be given now.
         """
         if not offer.pool:
             return ()
@@ -166,15 +173,19 @@ class Capacity:
         return fullest_fit(self._pools.get(offer.pool, ()), self.held, offer.share)
 
     def costing(self, pool: str) -> frozenset[str]:
-        """Return the pools on the same cards that may take a device from this pool when one of theirs is given."""
+        """Return the pools on the same cards that may take a free device from this pool when one of theirs is given."""
         return frozenset(other for other, costs in self._costs.items() if pool in costs)
 
     def costed(self, pool: str) -> frozenset[str]:
-        """Return the pools on the same cards that may lose a device when a device of this pool is given."""
+        """Return the pools on the same cards that may lose a free device when a device of this pool is given."""
         return frozenset(self._costs.get(pool, ()))
 
     def take(self, admission: Admission, ticket: Ticket | None = None) -> None:
-        """Subtract the share that an admission has just given."""
+        """Subtract the share that an admission has just given. An admission for CPU only subtracts nothing.
+
+        Args:
+            ticket: the admitted ticket; None for a server without requirements on its node.
+        """
         if admission.device is None:
             return
         offer = self.offers[admission.offer]
@@ -199,11 +210,14 @@ class Capacity:
         return tuple(self._pools.get(pool, ()))
 
     def room(self, pool: str) -> Mapping[int, int]:
-        """Return, for a counted pool, free share of a device (thousandths) -> number of devices that have it free."""
+        """Return, for a pool of a cluster, free share of a device (thousandths) -> number of devices that have it free.
+
+        Empty on one machine.
+        """
         return self._room.get(pool, {})
 
     def comes_back(self, lease: Lease) -> bool:
-        """Whether the line gets a device when the lease ends.
+        """Return whether the line gets a device when the lease ends.
 
         It gets none if the device is lost, or if its node accepts no new servers.
         """
@@ -220,7 +234,7 @@ class Capacity:
         """Return the devices of an offer on the nodes that the ticket's server may use.
 
         Args:
-            ticket: None for a server without requirements on its node.
+            ticket: the ticket; None for a server without requirements on its node.
         """
         pool, held_up = offer.pool, offer.id in self.held_up
         if not pool:
@@ -245,15 +259,18 @@ class Capacity:
         )
 
     def wish(self, offer: GpuOffer, ticket: Ticket | None) -> NodeWish:
-        """Return the nodes and the share that the ticket asks for in a pool that is counted by node.
+        """Return the nodes and the share that the ticket asks for in a pool that is counted node by node.
 
         Nodes on which an admitted server finds no device are left out.
+
+        Args:
+            ticket: the ticket; None for a server without requirements on its node.
         """
         doubtful = self._snapshot.held_up_on.get(offer.id, frozenset()) if offer.id in self.held_up else frozenset()
         return NodeWish(self._nodes(offer.pool, ticket) - doubtful, offer.share)
 
     def wish_of_lease(self, lease: Lease) -> NodeWish:
-        """Return the nodes and the share that a lease asks for whose pod the scheduler has not placed yet."""
+        """Return the nodes and the share that a lease asks for, as long as the scheduler has not placed its pod."""
         doubtful = self._snapshot.held_up_on.get(lease.offer, frozenset()) if lease.offer in self.held_up else set()
         return NodeWish(self._nodes_of(lease.pool, lease.ticket) - doubtful, lease.share)
 
@@ -264,7 +281,7 @@ class Capacity:
         return nodes_of(self.by_node[pool].rooms, self._snapshot.node_sets.get(ticket))
 
     def _on_its_nodes(self, pool: str, ticket: Ticket) -> bool:
-        """Whether a device is free on the ticket's nodes even if all leases without a place take one there.
+        """Return whether the ticket's nodes have a free device even if all pods not placed yet take one there.
 
         This is for pools whose devices are created on the same cards as those of another pool.
         """
@@ -295,7 +312,7 @@ class Capacity:
         return min((self._room[other][WHOLE] // cost for other, cost in promised), default=WHOLE * WHOLE)
 
     def _take_counted(self, pool: str, share: int) -> None:
-        """Subtract a device that the scheduler will pick: of those that fit, one with the least room.
+        """Subtract a device that the scheduler will pick: of the devices that fit, one with the least room.
 
         Pools on the same cards lose as many devices as this can cost them in the worst case. No count goes below zero.
         """
@@ -313,7 +330,7 @@ class Capacity:
 
 
 def _differ(pool: Pool, sets: Collection[frozenset[str]]) -> bool:
-    """Whether one of these sets of nodes has other nodes of this pool than the set that is open to all servers."""
+    """Return whether one of these sets of nodes has other nodes of this pool than those that any server may use."""
     if not pool.rooms or not sets:
         return False
     everybodys = _with_some(pool.rooms, nodes_of(pool.rooms, None))

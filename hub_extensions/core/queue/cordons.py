@@ -22,10 +22,11 @@ SEEN_LATE = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """An administrator's order that nothing new starts here.
+    """An administrator's order that nothing new starts at a place, so that it drains; servers there go on.
 
     Attributes:
         place: `MACHINE`, the UUID of a card, or the name of a node.
+        admin: who gave the order.
         why: the administrator's text.
         since: wall-clock time of the order.
     """
@@ -42,16 +43,17 @@ def card_of(device: Device) -> str:
 
 
 def cordon_of(cordons: Mapping[str, Cordon], card: str) -> Cordon | None:
-    """Return the order to drain a card, the card's own before one for the machine; None without an order.
+    """Return the order to drain a card: its own, or else the one for the whole machine. None without either.
 
     Args:
         cordons: place -> order.
+        card: UUID of the card.
     """
     return cordons.get(card) or cordons.get(MACHINE)
 
 
 def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> frozenset[str]:
-    """Return `Device.identity` of the devices that are on a card or machine to drain, so that nobody new gets them."""
+    """Return `Device.identity` of the devices on a card or machine that is being drained, so that nobody new gets them."""
     if not cordons:
         return frozenset()
     places = {each.place for each in cordons}
@@ -60,11 +62,12 @@ def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) ->
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The closed devices of a pool: those that nobody new gets, because their card or node is drained.
+    """The devices of one pool that nobody new gets, because their card or node is being drained.
 
     Attributes:
         count: number of devices.
-        since, why: time and text of the oldest order; `None` and "" if the nodes were cordoned without an order here.
+        since: time of the oldest order; `None` if the nodes were cordoned in the cluster without an order here.
+        why: text of that order; "" without an order.
     """
 
     count: int
@@ -73,7 +76,7 @@ class Closing:
 
 
 def closings(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> Mapping[str, Closing]:
-    """Return pool -> closed devices on one machine. Pools without closed devices are left out."""
+    """Return pool -> its devices on one machine that nobody new gets. Pools without such devices are left out."""
     by_place = {each.place: each for each in cordons}
     found: dict[str, list[Cordon | None]] = {}
     for state in devices:
@@ -84,10 +87,11 @@ def closings(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> Mappi
 
 
 def closings_of_nodes(cordons: Iterable[Cordon], cordoned: Iterable[tuple[str, str, int]]) -> Mapping[str, Closing]:
-    """Return pool -> closed devices on a cluster.
+    """Return pool -> its devices on a cluster that nobody new gets.
 
     Args:
-        cordoned: pool, cordoned node, and number of the pool's devices on the node.
+        cordons: the orders to drain a node.
+        cordoned: (pool, cordoned node, number of the pool's devices on the node).
     """
     by_place, orders, counts = {each.place: each for each in cordons}, dict[str, list[Cordon | None]](), Counter[str]()
     for pool, node, count in cordoned:
@@ -126,7 +130,11 @@ def refuse_to_close_node(node: str, nodes: Mapping[str, bool], *, may_cordon: bo
 
 
 def standing_on_nodes(cordons: Iterable[Cordon], nodes: Mapping[str, bool]) -> tuple[Cordon, ...]:
-    """Return the orders that are in force, because their nodes are cordoned."""
+    """Return the orders that are in force because their nodes are cordoned.
+
+    Args:
+        nodes: node with devices -> whether it is cordoned.
+    """
     return tuple(each for each in cordons if nodes.get(each.place))
 
 
@@ -134,6 +142,6 @@ def undone_elsewhere(cordons: Iterable[Cordon], nodes: Mapping[str, bool], now: 
     """Return the orders whose nodes somebody has uncordoned in the cluster, so that the orders have to be deleted.
 
     Args:
-        nodes: node with devices -> whether it is cordoned. An order for another node is left alone.
+        nodes: node with devices -> whether it is cordoned. Orders for nodes that are missing here are not returned.
     """
     return tuple(each for each in cordons if nodes.get(each.place) is False and now - each.since > SEEN_LATE)

@@ -1,8 +1,8 @@
 """The rules of the queue: which ticket is admitted next, which may overtake, and what an admission takes.
 
 A ticket is a server's place in line. Each pool (all devices of one kind) has one line, first come, first served. Only
-the first ticket of a line may get a device of the pool: the tickets behind it could use the same devices, so serving
-them first might delay it. A later ticket may start first only if that cannot delay an earlier one, because it is in the
+the first ticket of a line may get a device of the pool. If a later ticket were served first, it could take a device
+that the first one needs. A later ticket may start first only if that cannot delay an earlier one, because it is in the
 line of another pool, or on nodes that the earlier one cannot use.
 
 Admission and the upper bound of a wait call these functions. The simulation of the forecast
@@ -28,7 +28,12 @@ On a cluster, whose scheduler picks the device, the id of the pool stands in its
 
 
 def slots(room: int, share: int) -> int:
-    """Return how many servers with this share fit into what is free of a device (both in thousandths)."""
+    """Return how many servers with this share fit into the free part of a device.
+
+    Args:
+        room: free thousandths of the device.
+        share: thousandths of a device that each server needs.
+    """
     return max(0, room) // share
 
 
@@ -60,7 +65,7 @@ def fullest_fit(
 
 
 def limit_left(held: Set[str], server: str, most: int) -> int:
-    """Return how many servers with a GPU a user may still start, this one included; below 1 a ticket has to wait.
+    """Return how many more servers with a GPU a user may start, including `server`. Below 1, `server` has to wait.
 
     Args:
         held: the user's servers that hold a GPU. `server` itself does not count.
@@ -70,7 +75,12 @@ def limit_left(held: Set[str], server: str, most: int) -> int:
 
 
 def starts_left(most: int, starting: int) -> int:
-    """Return how many more servers may start now; negative if the limit was lowered."""
+    """Return how many more servers may start now. Negative if the limit was lowered below the number that is starting.
+
+    Args:
+        most: the limit of simultaneous starts.
+        starting: number of servers that are starting.
+    """
     return most - starting
 
 
@@ -79,7 +89,12 @@ def starts_left(most: int, starting: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueuedOffer:
-    """One offer that a ticket accepts: the line in which it waits for it, and its place there (a serial number)."""
+    """One offer that a ticket accepts, with the ticket's place in the line of that offer.
+
+    Attributes:
+        queue: the line, named by its pool.
+        place: the place as a serial number; the lowest was taken first.
+    """
 
     offer: OfferId
     queue: str
@@ -88,13 +103,14 @@ class QueuedOffer:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The position of a ticket that is at the head of a line, so that it is served next there.
+    """The position of a ticket at the head of a line, which is served next there.
 
     Attributes:
         place: the ticket's first place in the line (a serial number).
         next_place: the place of the next ticket behind it that may be served.
-        ahead: (nodes, share) -> number of earlier tickets that wait for it, on other nodes than this ticket. Empty in a
-            pool of which all servers may use the same nodes.
+        ahead: (nodes, share) -> number of earlier tickets that wait for this share on these nodes, which are not those
+            of
+            this ticket. Empty in a pool of which all servers may use the same nodes.
     """
 
     place: int
@@ -107,10 +123,13 @@ class Candidate:
     """A ticket at the head of at least one line, so that it may be admitted next.
 
     Attributes:
+        ticket: id of the ticket.
         wanted_offers: the offers that the ticket accepts, in the user's order of preference.
         heads: line -> the ticket's position at its head.
-        claim: class of the claim to a GPU; a lower class is served first.
-        over_ratio: how far the ticket's owner is above the guaranteed share; within a class the lowest is served first.
+        claim: class of the claim to a GPU; the lowest class is served first.
+        over_ratio: by which ratio the ticket's owner is above the guaranteed share. Within a class, the candidate with
+            the
+            lowest ratio is served first.
     """
 
     ticket: str
@@ -121,13 +140,19 @@ class Candidate:
 
     @property
     def order(self) -> tuple[int, float, int]:
-        """Sort key: the candidate with the lowest key is served first."""
+        """Sort key: claim, ratio over the guaranteed share, first place. The lowest key is served first."""
         return self.claim, self.over_ratio, min(head.place for head in self.heads.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The next ticket to admit, the offer it gets, and the devices that this takes."""
+    """The decision to admit one ticket.
+
+    Attributes:
+        ticket: id of the ticket.
+        wanted: the offer that it gets.
+        shares: the devices, and the share of each, that this takes.
+    """
 
     ticket: str
     wanted: QueuedOffer
@@ -139,15 +164,17 @@ def next_grant(
     fit: Callable[[Candidate, QueuedOffer], Shares | None],
     reserves: Callable[[str], Set[str]],
 ) -> Grant | None:
-    """Return the first candidate that has a free offer, with the first such offer; None if no candidate has one.
+    """Return the first candidate of which an offer is free, with the first such offer; None if no candidate has one.
 
-    An offer counts only if the ticket's place for it is before the place of the next ticket in that line. A ticket that
-    asked later for a second offer of the same pool has a later place for that offer.
+    A ticket may have places for several offers in one line. An offer counts only if its place is before the place of
+    the
+    next ticket in that line. If the ticket asked for the offer later, its place for it may be behind that ticket.
 
     Args:
+        candidates: the tickets at the head of a line.
         fit: returns the devices and shares that the offer would take, or None if it cannot be given now.
-        reserves: returns, for a line, the other lines whose devices are cut from the same cards. While a candidate
-            waits in the line, later candidates get nothing in those others.
+        reserves: returns, for a line, the other lines whose devices are created on the same cards. While a candidate
+            waits in the line, later candidates get nothing from these other lines.
     """
     reserved: set[str] = set()
     for candidate in sorted(candidates, key=lambda each: each.order):

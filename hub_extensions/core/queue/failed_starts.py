@@ -1,7 +1,7 @@
-"""Failed starts: the sentence that the user reads, and whether the user's place in line is kept.
+"""Failed starts: the text that the user reads, and whether the user's place in line is kept.
 
-If the failure was not the user's fault, the place is kept once: when the same server is started again soon, its new
-ticket gets that place and not one at the end of the line.
+If the failure was not the user's fault, the place is kept once. When the same server is started again soon, its new
+ticket gets that place instead of one at the end of the line.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ OWN_FAULT = frozenset({"image", CRASHED, "out-of-memory", "misconfigured"})
 
 @dataclass(frozen=True, slots=True)
 class KeptFailure:
-    """A failed start, to show it to the user and to keep the user's place in line.
+    """A failed start that the service remembers, to show it to the user and to keep the user's place in line.
 
     Attributes:
         start: the failed start, as it is shown.
         places: places in line for the next start of this server. Empty if none are kept, or the next start took them.
-        until: running time at which the places are given up; None if none were kept.
-        past: no longer shown to the user, because a later start of this server was ready or failed.
+        until: when the places are given up, on the running clock (which stops while hub or service is down); None if
+            none
+            are kept.
+        past: True if it is no longer shown to the user, because a later start of this server was ready or failed.
     """
 
     start: FailedStart
@@ -48,12 +50,12 @@ class KeptFailure:
 
 
 def failure(cause: str, message: str, seconds: float = 0.0) -> Reason:
-    """Return the sentence that explains a failed start for which the hub reported no reasons of its own.
+    """Return the reason of a failed start for which the hub reported no reasons of its own.
 
     Args:
-        cause: the label of the metric.
-        message: the hub's message.
-        seconds: the limit that was exceeded. 0 if it is not known.
+        cause: the cause, as the metric of failed starts labels it.
+        message: the hub's message; "" if it gave none.
+        seconds: the time limit that was exceeded. 0 if there was none or it is not known.
     """
     log_message = f"start failed: {message or cause}"
     if cause == TOO_SLOW and seconds:
@@ -68,7 +70,10 @@ def failure(cause: str, message: str, seconds: float = 0.0) -> Reason:
 
 
 def reasons_of(report: Ended) -> tuple[Reason, ...]:
-    """Return the reasons of a failed start as the hub reported them. The first carries the log message."""
+    """Return the reasons of a failed start as the hub reported them. The first one carries the message for the log.
+
+    If the hub reported no reasons, there is one, made from its cause and message (`failure`).
+    """
     if not report.reasons:
         return (failure(report.reason, report.message, report.seconds),)
     first, *more = report.reasons
@@ -76,7 +81,11 @@ def reasons_of(report: Ended) -> tuple[Reason, ...]:
 
 
 def sentence(reasons: Iterable[Reason], offer: OfferId, t: Catalogue = ENGLISH) -> Pieces:
-    """Return the text for the user about a failed start: the reasons, and that the GPU was given back if it had one."""
+    """Return the text for the user about a failed start: its reasons, and for a GPU that it was given back.
+
+    Args:
+        offer: the offer that the server was to get.
+    """
     why = in_pieces(reasons, t)
     return why if offer == CPU else (*why, SentencePiece(" "), SentencePiece(t("Your GPU was given back.")))
 
@@ -84,14 +93,16 @@ def sentence(reasons: Iterable[Reason], offer: OfferId, t: Catalogue = ENGLISH) 
 def with_failure(
     kept: Sequence[KeptFailure], start: FailedStart, places: tuple[WantedOffer, ...], until: datetime
 ) -> tuple[KeptFailure, ...]:
-    """Add a failed start to those that are kept, and return all, the oldest first.
+    """Add a failed start to the remembered ones, and return all, the oldest first.
 
     Its places in line are kept only if the previous start of the server did not fail too, and if the cause is not one
     of `OWN_FAULT`.
 
     Args:
-        places: the places in line that the start's ticket had.
-        until: running time at which the places are given up.
+        kept: the failed starts that are remembered so far.
+        start: the new failed start.
+        places: the places in line that its ticket had.
+        until: when these places are given up, on the running clock.
     """
     last = next((each for each in reversed(kept) if not each.past and _is_of(each, start.user, start.server)), None)
     before = 0 if last is None else last.start.before + 1
@@ -104,12 +115,12 @@ def with_failure(
 
 
 def after_ready(kept: Iterable[KeptFailure], user: str | None, server: str) -> tuple[KeptFailure, ...]:
-    """Mark earlier failures of a server as past and give up their places, after a later start was ready or failed."""
+    """Mark earlier failures of a server as past and give up their places, because a later start was ready or failed."""
     return tuple(KeptFailure(each.start, past=True) if _is_of(each, user, server) else each for each in kept)
 
 
 def taken_up(kept: Iterable[KeptFailure], user: str, server: str, offers: Iterable[OfferId]) -> tuple[KeptFailure, ...]:
-    """Remove the kept places that a new start of this server, which wants these offers, has taken."""
+    """Remove the kept places of a server, if its new start accepts one of their offers and has therefore taken them."""
     wanted = set(offers)
     return tuple(
         replace(each, places=(), until=None)
@@ -120,13 +131,17 @@ def taken_up(kept: Iterable[KeptFailure], user: str, server: str, offers: Iterab
 
 
 def places_of(kept: Iterable[KeptFailure], user: str, server: str, now: datetime) -> tuple[WantedOffer, ...]:
-    """Return the places in line that are kept for the next start of this server. `now` is running time."""
+    """Return the places in line that are kept for the next start of this server; empty if none are kept.
+
+    Args:
+        now: the time of the running clock, which stops while hub or service is down.
+    """
     mine = (each for each in kept if _is_of(each, user, server) and each.until is not None and now < each.until)
     return next((each.places for each in mine), ())
 
 
 def shown_to(kept: Iterable[KeptFailure], user: str, at: datetime) -> tuple[KeptFailure, ...]:
-    """Return the failed starts that this user is shown at a wall-clock time."""
+    """Return the failed starts that this user is shown at the wall-clock time `at`."""
     return tuple(each for each in kept if not each.past and each.start.user == user and at - each.start.at < SHOWN_FOR)
 
 

@@ -1,7 +1,7 @@
 """The lines of all pools during one admission: each ticket's position, and the tickets that are served next.
 
-A pool is all devices of one kind; its line are the tickets (servers' places) that wait for them. A ticket is passed
-over while its user's other servers use up the limit of GPUs per user.
+A pool is all devices of one kind. Its line consists of the tickets (servers' places) that wait for these devices. A
+ticket is passed over while its user's other servers use up the limit of GPUs per user.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pools_of(offers: Iterable[GpuOffer]) -> dict[OfferId, str]:
 
 
 def lengths(offers: Iterable[GpuOffer], tickets: Iterable[Ticket]) -> Mapping[OfferId, int]:
-    """Return offer -> number of tickets in the line that serves it, whichever offer of the pool they want."""
+    """Return offer -> number of tickets in the line of its pool. All offers of a pool have the same number."""
     pool_of = pools_of(offers)
     waiting = (ticket.wanted_offers for ticket in tickets if ticket.state is TicketState.WAITING)
     in_line = Counter(pool for wanted in waiting for pool in {pool_of.get(each.offer, "") for each in wanted})
@@ -37,10 +37,17 @@ def lengths(offers: Iterable[GpuOffer], tickets: Iterable[Ticket]) -> Mapping[Of
 
 
 class PoolQueues:
-    """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
+    """The lines of all pools during one admission: waiting tickets in the order of their places.
+
+    CPU only is the pool ``cpu``. Methods without a ticket or line in them count all tickets of the snapshot.
+    """
 
     def __init__(self, snapshot: QueueSnapshot, capacity: Capacity | None = None) -> None:
-        """Build the lines of a snapshot. `capacity` may be missing if neither `heads` nor `wishes` is called."""
+        """Build the lines of a snapshot.
+
+        Args:
+            capacity: the devices that can still be given. None is allowed if neither `heads` nor `wishes` is called.
+        """
         self._capacity = capacity
         self._pool_of = pools_of(snapshot.offers)
         self._share_of = {offer.id: offer.share for offer in snapshot.offers}
@@ -55,7 +62,7 @@ class PoolQueues:
         return self.queues.get(pool, NOBODY)
 
     def position(self, pool: str, ticket: Ticket) -> int | None:
-        """Return the position in a pool's line, from 1, or None if the ticket is not in it."""
+        """Return the ticket's position in a pool's line, counted from 1, or None if the ticket is not in that line."""
         queue = self.queue(pool)
         places = (choice.place for choice in ticket.wanted_offers if self._pool_of.get(choice.offer) == pool)
         at = bisect_left(queue.places, min(places, default=0))
@@ -64,7 +71,7 @@ class PoolQueues:
         return at + 1 if at < len(queue.tickets) else None
 
     def came_before(self, pool: str, ticket: Ticket) -> int:
-        """Return the number of waiting tickets of all lines that joined before this ticket's place in this line.
+        """Return how many tickets, waiting in any line, have a first place before this ticket's place in this line.
 
         The limit of simultaneous starts serves the tickets of all lines in this order.
         """
@@ -73,21 +80,21 @@ class PoolQueues:
         return bisect_left(firsts, place) - itself
 
     def waiting(self) -> int:
-        """Return the number of waiting tickets of all lines."""
+        """Return the number of waiting tickets of all lines together."""
         return len(self._known()[0])
 
     def shares(self, pool: str) -> set[int]:
-        """Return the shares of a device that tickets in this line ask for."""
+        """Return the shares of a device (thousandths) that tickets in this line ask for."""
         return {self._share_of[offer] for offer, count in self.queue(pool).asked.items() if count}
 
     def shares_of(self, pool: str, ticket: Ticket) -> set[int]:
-        """Return the shares of a device of this pool that the ticket asks for."""
+        """Return the shares of a device of this pool (thousandths) that the ticket asks for."""
         return {self._share_of[each.offer] for each in ticket.wanted_offers if self._pool_of.get(each.offer) == pool}
 
     def can_be_overtaken(self, pool: str, ticket: Ticket) -> bool:
-        """Whether other tickets of the same user may be served before this one and use up the limit per user.
+        """Return whether other tickets of the user may be served before this one and use up the user's limit of GPUs.
 
-        Then the wait of this ticket is unbounded.
+        If so, the wait of this ticket has no upper bound.
         """
         own = self._known()[1].get(ticket.user, ())
         before = {other.server for other in own if other.id != ticket.id and not self._is_behind(other, pool, ticket)}
@@ -95,7 +102,7 @@ class PoolQueues:
         return pool != CPU and limit_left(before | held.keys(), ticket.server, self._most) < 1
 
     def _is_behind(self, other: Ticket, pool: str, ticket: Ticket) -> bool:
-        """Whether `other` waits in this line only, behind `ticket`."""
+        """Return whether `other` waits only in this line, at a later place than `ticket`."""
         pools = [each for each in self.pools_of(other) if each != CPU]
         return pools == [pool] and self._place(pool, other) > self._place(pool, ticket)
 
@@ -103,7 +110,7 @@ class PoolQueues:
         return min(choice.place for choice in ticket.wanted_offers if self._pool_of.get(choice.offer) == pool)
 
     def _known(self) -> tuple[list[int], dict[str, list[Ticket]]]:
-        """Return the sorted first places of all waiting tickets, and user -> tickets that wait for a GPU."""
+        """Return the sorted first places of all waiting tickets, and user -> the user's tickets that wait for a GPU."""
         if self._index is None:
             first, own = dict[str, int](), dict[str, dict[str, Ticket]]()
             for pool, queue in self.queues.items():
@@ -134,15 +141,19 @@ class PoolQueues:
         )
 
     def has_head(self, pool: str) -> bool:
-        """Whether the line has a waiting ticket that is not passed over because of its user's limit."""
+        """Return whether the line has a ticket that can be served next.
+
+        Tickets of users who have used up their limit of GPUs do not count.
+        """
         at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
         return at < len(self.queue(pool).tickets)
 
     def heads(self, pool: str) -> list[tuple[Ticket, Head]]:
-        """Return the tickets that may be served next in this line.
+        """Return the tickets that may be served next in this line, each with its position.
 
-        This is the first ticket. In a pool of which servers may use different nodes, it is the first ticket for each
-        set of nodes and share.
+        Usually this is only the first ticket. If servers may use different nodes of the pool, it is the first ticket
+        for each
+        combination of nodes and share.
         """
         found: list[tuple[Ticket, Head]] = []
         queue = self.queue(pool)
@@ -161,7 +172,7 @@ class PoolQueues:
         return found
 
     def wish(self, pool: str, ticket: Ticket) -> NodeWish | None:
-        """Return the nodes and the share that the ticket waits for in a pool that is counted by node.
+        """Return the nodes and the share that the ticket waits for.
 
         None for a pool of which all servers may use the same nodes.
         """
@@ -170,24 +181,27 @@ class PoolQueues:
         return self._capacity.wish(offer_in(self._capacity, ticket, pool), ticket)
 
     def wishes(self, pool: str) -> tuple[NodeWish, ...]:
-        """Return the nodes and the share of each ticket in the line of a pool that is counted by node."""
+        """Return the nodes and the share of each ticket in the line.
+
+        Empty for a pool of which all servers may use the same nodes.
+        """
         found = (self.wish(pool, ticket) for ticket in self.queue(pool).tickets)
         return tuple(wish for wish in found if wish is not None)
 
     def _next(self, pool: str, at: int) -> int:
-        """Return the index of the first ticket from `at` on that is not admitted yet and not passed over."""
+        """Return the index of the first ticket, from index `at` on, that is neither admitted yet nor passed over."""
         waiting = self.queue(pool).tickets
         while at < len(waiting) and (waiting[at].id in self._left or self.is_passed(pool, waiting[at])):
             at += 1
         return at
 
     def is_passed(self, pool: str, ticket: Ticket) -> bool:
-        """Whether the ticket is passed over because its user's other servers use up the limit per user."""
+        """Return whether the ticket is passed over because its user's other servers use up the limit of GPUs per user."""
         held = self._held.get(ticket.user)
         return pool != CPU and held is not None and limit_left(held.keys(), ticket.server, self._most) < 1
 
     def leave(self, given: Admission) -> Ticket:
-        """Remove an admitted ticket from the lines and count its server against the user's limit."""
+        """Remove an admitted ticket from the lines, count its server against the user's limit, and return the ticket."""
         heads = self.heads(self._pool_of[given.offer])
         ticket = next(ticket for ticket, _ in heads if ticket.id == given.ticket)
         self._left.add(given.ticket)
@@ -196,12 +210,12 @@ class PoolQueues:
         return ticket
 
     def length(self, pool: str) -> int:
-        """Return the number of tickets in a line, with those that this admission has already admitted."""
+        """Return the number of tickets in the line, including those that this admission has already admitted."""
         return len(self.queue(pool).tickets)
 
 
 def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, None]]:
-    """Return user -> servers that hold a GPU, in the order of the leases. Leases that are ending do not count."""
+    """Return user -> servers that hold a GPU, in the order of the leases. Leases that are ending or lost do not count."""
     found: dict[str, dict[str, None]] = {}
     for lease in snapshot.leases:
         if lease.user in users and lease.state in (LeaseState.STARTING, LeaseState.RUNNING):
@@ -212,8 +226,9 @@ def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, Non
 def offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
     """Return the offer for which the ticket waits in this pool's line.
 
-    If it accepts several offers of the pool, this is the one with its first place; of several with that place, the one
-    that the user prefers.
+    If the ticket accepts several offers of the pool, it is the one with the earliest place. If several have that place,
+    it
+    is the one that the user prefers.
     """
     here = (
         c for c in ticket.wanted_offers if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool

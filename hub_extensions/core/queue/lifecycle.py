@@ -45,7 +45,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 class Event(Enum):
-    """An event of a ticket, its lease, or both."""
+    """An event that changes the state of a ticket (a server's place in line), of its lease, or of both."""
 
     ASKED = "asked"
     """The user asks for a place, or asks again and still accepts the admitted offer."""
@@ -145,6 +145,7 @@ class Step:
     """The result of an event: the changed ticket, and its lease if that changed too.
 
     Attributes:
+        ticket: the ticket after the event.
         end: how the ticket ended; None if it has not ended.
         lease: the changed lease; None if no lease changed.
     """
@@ -161,13 +162,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class LeaseReading:
-    """The state of one lease, as last seen on the machine or the cluster.
+    """What was last seen of one lease on the machine or the cluster.
 
     Attributes:
-        ticket_lives: a lease that is starting still has its ticket.
-        device: the device exists; on a cluster, the pod's node answers. None if that is not known.
-        server_gone: no process or pod of the server runs any more, and none is expected.
-        released: it is proved that no process of the server uses the device any more.
+        ticket_lives: whether a lease that is starting still has its ticket.
+        device: whether the device exists; on a cluster, whether the pod's node answers. None if that is not known.
+        server_gone: whether no process or pod of the server runs any more, and none is expected.
+        released: whether it is proved that no process of the server uses the device any more.
     """
 
     ticket_lives: bool
@@ -185,13 +186,15 @@ def wanted_offers_of(
     new_place: Callable[[], int],
     left: Sequence[WantedOffer] = (),
 ) -> tuple[WantedOffer, ...]:
-    """Return the places in line for the offers that a start accepts.
+    """Return the offers that a start accepts, each with its place in line.
 
-    An offer that the ticket accepted before keeps its place. All other offers share one new place at the end. A ticket
-    that was admitted, and now accepts other offers only, keeps no place.
+    An offer that the ticket accepted before keeps its place. All new offers share one new place at the end. If the
+    ticket
+    was admitted, and the start no longer accepts the admitted offer, every offer gets the new place.
 
     Args:
-        ticket: the server's live ticket, if any.
+        offers: the offers that the start accepts, in the user's order of preference.
+        ticket: the server's ticket that has not ended; None if it has none.
         new_place: returns a new place; called only if one is needed.
         left: places that a failed start of this server left, for a new ticket.
     """
@@ -234,7 +237,15 @@ def ask(ticket: Ticket | None, lease: Lease | None, wanted: Ticket) -> Step:
 def admit(
     ticket: Ticket, admission: Admission, now: datetime, *, lease_id: str, uuid: str, pool: str, share: int
 ) -> Step | Reason:
-    """Admit a ticket and create its lease. A ticket for CPU only gets no lease. Returns a reason if it cannot start."""
+    """Admit a ticket and create its lease. A ticket for CPU only gets no lease.
+
+    Args:
+        admission: the offer and the device that the ticket gets.
+        lease_id, uuid, pool, share: values of the new lease, see `Lease`.
+
+    Returns:
+        A reason if the ticket is not waiting and so cannot be admitted.
+    """
     state = TICKETS.get((ticket.state, Event.ADMITTED))
     if state is None:
         return _impossible(ticket.state, Event.ADMITTED)
@@ -258,7 +269,11 @@ def admit(
 
 
 def start(lease: Lease, pid: int | None, pid_started: int | None) -> Lease | Reason:
-    """Record the server's process. Values that are not given stay as they were."""
+    """Record the server's process in its lease. None keeps the recorded value.
+
+    Returns:
+        A reason if the lease is ending or has ended.
+    """
     return _moved(
         replace(
             lease,
@@ -272,10 +287,14 @@ def start(lease: Lease, pid: int | None, pid_started: int | None) -> Lease | Rea
 def ready(
     ticket: Ticket, lease: Lease | None, now: datetime, end_of: Callable[[Lease], datetime | None]
 ) -> Step | Reason:
-    """End the ticket of a server that is ready, and set its lease to running. Returns a reason if that cannot be.
+    """End the ticket of a server that is ready, and set its lease to running.
 
     Args:
-        end_of: returns when a limit ends the lease at the latest, or None.
+        lease: the server's lease; None for a server without a GPU.
+        end_of: returns when a limit ends the lease at the latest, or None without a limit.
+
+    Returns:
+        A reason if the ticket has ended, or if the lease is not starting.
     """
     state = TICKETS.get((ticket.state, Event.READY))
     if state is None:
@@ -293,7 +312,11 @@ def ready(
 def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
     """End a ticket whose server does not become ready: left, failed, abandoned, too long in line, or refused.
 
-    If it has a lease, that begins to end too. Returns a reason if the ticket has ended already.
+    Args:
+        lease: the ticket's lease, which begins to end too; None if it has none.
+
+    Returns:
+        A reason if the event is impossible in the ticket's state, for example because the ticket has ended.
     """
     state = TICKETS.get((ticket.state, event))
     if state is not TicketState.ENDED:
@@ -305,12 +328,19 @@ def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
 
 
 def places_left(ticket: Ticket) -> tuple[WantedOffer, ...]:
-    """Return the places in line that a failed start leaves to the server's next start; empty if it only waited."""
+    """Return the places in line that a failed start leaves to the server's next start.
+
+    Empty if the ticket was not admitted yet, because only an admitted ticket can fail.
+    """
     return ticket.wanted_offers if (ticket.state, Event.FAILED) in TICKETS else ()
 
 
 def lose_right(ticket: Ticket, offer: OfferId) -> Step | Reason:
-    """Remove an offer from a ticket. Returns a reason if the ticket has no other offer, or does not wait any more."""
+    """Remove an offer, which the user may no longer have, from a waiting ticket.
+
+    Returns:
+        A reason if the ticket accepts no other offer, or does not wait any more.
+    """
     state = TICKETS.get((ticket.state, Event.RIGHT_LOST))
     rest = tuple(choice for choice in ticket.wanted_offers if choice.offer != offer)
     if state is None or not rest:
@@ -340,7 +370,12 @@ def adopt(
 ) -> Lease:
     """Return the lease of a server that was started before this product was installed.
 
-    It covers a whole device, because it is not known how much the server uses.
+    The lease covers a whole device, because it is not known how much of it the server uses.
+
+    Args:
+        now: the present time of the running clock, at which the lease begins.
+        lease_id, pool, device, uuid: values of the new lease, see `Lease`.
+        pid, pid_started: the server's process and its start time; None if not known.
     """
     return Lease(
         id=lease_id,
@@ -362,7 +397,11 @@ def adopt(
 
 
 def refresh(lease: Lease, seen: LeaseReading) -> Lease:
-    """Return the lease after a look at the machine or the cluster; the same object if nothing changed."""
+    """Return the lease after a look at the machine or the cluster; the same object if nothing changed.
+
+    Args:
+        seen: what was seen of the lease.
+    """
     if lease.state is LeaseState.STARTING:
         # the ticket decides: ready, failed, left or abandoned
         return lease if seen.ticket_lives else replace(lease, state=LEASES[lease.state, Event.ORPHANED])

@@ -1,7 +1,8 @@
 """The values of the queue: tickets, leases, verdicts, and the snapshot on which an admission decides.
 
 A ticket is a server's place in line; a lease is the right of one server to a share of one device. A pool is all devices
-of one kind, which one line serves.
+of one kind, which one line serves. The running clock, on which waits and limits are measured, stands still while hub or
+service is down.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class TicketState(Enum):
 
 
 class TicketEnd(Enum):
-    """The ways in which a ticket can end."""
+    """The ways in which a ticket (a server's place in line) can end."""
 
     READY = "ready"
     LEFT = "left"
@@ -52,7 +53,11 @@ class LeaseState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WantedOffer:
-    """One acceptable offer of a ticket and the ticket's place in that offer's line (a serial number, not a time)."""
+    """One offer that a ticket accepts.
+
+    Attributes:
+        place: the ticket's place in that offer's line: a serial number, the lowest was taken first.
+    """
 
     offer: OfferId
     place: int
@@ -64,13 +69,16 @@ class Ticket:
 
     Attributes:
         wanted_offers: acceptable offers with their places, in the user's order of preference.
-        joined: running time at which it joined the line.
-        attempt: number of the try to start the server that asked for the ticket last. The end of an earlier try does
-            not end the ticket.
+        joined: when it joined the line, on the running clock (which stops while hub or service is down).
+        attempt: number of requests to start the server that used this ticket so far. The end of an earlier request does
+            not
+            end the ticket.
+        groups: the user's groups at the last request.
         options: the validated user options, so that the service can start the server by itself (JSON-able).
-        demands: what its pod will require of a node. None if that is not known.
         admitted_offer: the offer to which the ticket was admitted. None while it waits.
+        admitted_at: when it was admitted, on the running clock. None while it waits.
         asked: wall-clock time at which it joined, for people and records. None if that is not known.
+        demands: what its pod will require of a node. None if that is not known.
     """
 
     id: str
@@ -89,12 +97,12 @@ class Ticket:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether the ticket is for a server without a GPU, which needs its turn to start but no device."""
+        """Whether the ticket is for a server without a GPU, which needs permission to start but no device."""
         return all(choice.offer == CPU for choice in self.wanted_offers)
 
     @property
     def first_place(self) -> int:
-        """The earliest of its places (serial numbers) in all lines."""
+        """The earliest of its places in all lines (a serial number)."""
         return min(choice.place for choice in self.wanted_offers)
 
 
@@ -103,15 +111,18 @@ class Lease:
     """The right of one server to a share of one device, until it is released.
 
     Attributes:
+        ticket: id of the ticket that got it; "" if `adopted`.
+        offer: the offer that the server got.
         device: `Device.identity`; on a cluster, where the scheduler picks the device, the pool's id.
         uuid: the device's UUID, as in the server's environment; "" on a cluster.
-        pool: name of the pool that the device belongs to.
+        pool: name of the pool (all devices of one kind) that the device belongs to.
         share: thousandths of the device. Servers with CPU only have no lease.
-        since: running time of its beginning.
-        ready_at: running time at which its server was ready. None until then.
-        ends_at: running time at which a limit ends it at the latest. None if no limit is enforced.
-        pid, pid_started: the server's process and its start time (clock ticks since boot), once known.
-        adopted: its server was started before this product was installed.
+        since: when it began, on the running clock (which stops while hub or service is down).
+        ready_at: when its server was ready, on the running clock. None until then.
+        ends_at: when a limit ends it at the latest, on the running clock. None if no limit is enforced.
+        pid: the server's process. None until it is known, and on a cluster.
+        pid_started: start time of that process in clock ticks since boot. None until it is known.
+        adopted: whether its server was started before this product was installed.
     """
 
     id: str
@@ -134,9 +145,9 @@ class Lease:
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """The limits of the line.
+    """The settings that limit the lines: how many may wait and start, and for how long.
 
-    Times are running time of hub and service.
+    Durations are measured on the running clock, which stands still while hub or service is down.
     """
 
     section: ClassVar[str] = "GpuQueue"
@@ -172,6 +183,7 @@ class Admission:
     """A ticket that may start now, with the offer and the device it gets.
 
     Attributes:
+        ticket: id of the ticket.
         device: `Device.identity`; on a cluster, the pool. None for CPU only.
     """
 
@@ -186,7 +198,8 @@ class Verdict:
 
     Attributes:
         reason: why it waits or is refused.
-        offer: the offer to which the ticket is admitted (ADMIT), or for which it has its position (WAIT).
+        offer: the offer to which the ticket is admitted (ADMIT), or for which it has its position (WAIT). None if it is
+            refused.
         device: `Device.identity` of the granted device; on a cluster, the pool. None for CPU only or while it waits.
         position: position in the line, 1 for the next; 0 if it is admitted or refused.
         ahead: number of tickets ahead in that line.
@@ -209,12 +222,12 @@ class Availability:
     Attributes:
         free: number of servers that could get the offer now, if nobody were in line. None if not known.
         total: number of servers that could have the offer at the same time. None if not known.
-        held: number of leases with this offer.
+        held: number of leases with this offer, without those whose device is lost.
         foreign: number of devices used by processes that this hub did not start.
         lost: number of leases of this pool whose device is gone.
-        waiting: number of tickets in the line.
+        waiting: number of tickets in the line of the offer's pool.
         wait: the wait of a user who joins the line now.
-        queue: name of the external queue, as in `QueueSnapshot`.
+        queue: name of the external queue (``Kueue``, ``KAI``) that decides who starts; "" without one.
     """
 
     offer: GpuOffer
@@ -230,11 +243,11 @@ class Availability:
 
 @dataclass(frozen=True, slots=True)
 class PoolQueue:
-    """The line of one pool: its waiting tickets. CPU only counts as the pool ``cpu``.
+    """The line of one pool (all devices of one kind) at one moment. CPU only counts as the pool ``cpu``.
 
     Attributes:
-        tickets: the tickets in the order of their places.
-        places: the first place of each ticket in this line.
+        tickets: the waiting tickets in the order of their places.
+        places: the first place (a serial number) in this line of each of these tickets.
         asked: offer -> number of tickets that ask for it.
     """
 
@@ -292,11 +305,11 @@ class QueueSnapshot:
     tried: frozenset[OfferId] = frozenset()
 
     def silent(self, pool: str) -> bool:
-        """Whether a node of the cluster that has devices of this pool does not answer."""
+        """Return whether a node of the cluster that has devices of this pool does not answer."""
         found = (self.pools or {}).get(OfferId(pool))
         return found is not None and found.silent
 
     @property
     def starting(self) -> int:
-        """Number of servers that are starting, as far as they count towards the limit of simultaneous starts."""
+        """Number of servers that are starting and count towards the limit of simultaneous starts."""
         return sum(1 for t in self.tickets if t.state is TicketState.ADMITTED and t.id not in self.held_back)

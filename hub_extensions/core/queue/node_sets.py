@@ -1,9 +1,9 @@
-"""Free devices of a pool of which each server may use some nodes only, because of the requirements of its pod.
+"""Free devices of a pool of which each server may use only some nodes, because of the requirements of its pod.
 
-A wish is a share of one device on one of several nodes: what one ticket (a server's place in line), or one admitted
-server that is not placed yet, needs. The scheduler of the cluster places pods in any order on any allowed node. So one
-more start is sure of a device only if the wishes ahead of it cannot fill all of its nodes. It may be admitted only if
-it also takes no device that one of them needs.
+A wish is a share of one device on one of several nodes. A ticket (a server's place in line) has a wish, and so has an
+admitted server whose pod is not placed yet. The scheduler of the cluster places pods in any order on any allowed node.
+So the next server is certain to get a device only if the wishes ahead of it cannot fill all of its nodes. It may be
+admitted only if, in addition, it takes no device that a wish ahead of it needs.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from hub_extensions.core.cluster.pools import NodeRoom
 
 @dataclass(frozen=True, slots=True)
 class NodeWish:
-    """The needs of one server: a share (thousandths) of one device, on one of these nodes."""
+    """What one server needs from a pool: a share (thousandths) of one device, on one of these nodes."""
 
     nodes: frozenset[str]
     share: int
 
 
 class NodeRooms:
-    """The free devices of one pool, node by node."""
+    """The free devices of one pool, node by node, and whether a server can be certain to get one."""
 
     def __init__(self, rooms: Mapping[str, NodeRoom]) -> None:
         self.rooms = rooms
         self._slots: dict[int, dict[str, int]] = {}
 
     def free(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> int:
-        """Return how many servers with this wish are sure of a device, wherever the scheduler places the wishes ahead.
+        """Return how many servers with this wish are certain to get a device, wherever those ahead are placed.
 
         Args:
-            ahead: wish -> number of servers with it that come first.
+            ahead: wish -> number of servers with that wish that come first.
         """
         slots = self._slots_of(wish.share)
         mine = {node: slots[node] for node in wish.nodes if slots.get(node)}
@@ -46,7 +46,11 @@ class NodeRooms:
         return sum(mine.values()) - most_placed(wanted, mine)
 
     def fits(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> bool:
-        """Whether a server with this wish is sure of a device, and takes none that a wish ahead needs."""
+        """Return whether a server with this wish is certain to get a device and takes none that a server ahead needs.
+
+        Args:
+            ahead: wish -> number of servers with that wish that come first.
+        """
         if self.free(wish, ahead) < 1:
             return False
         return not any(other != wish and self._hinders(wish, other, ahead) for other in ahead)
@@ -60,12 +64,12 @@ class NodeRooms:
         return self.free(other, +rest) < 1
 
     def _open_to(self, wish: NodeWish) -> frozenset[str]:
-        """Return those nodes of the wish that have room for its share."""
+        """Return the nodes of the wish that have room for its share."""
         slots = self._slots_of(wish.share)
         return frozenset(node for node in wish.nodes if slots.get(node))
 
     def _slots_of(self, share: int) -> dict[str, int]:
-        """Return node -> how many servers with this share have room there; nodes without room are left out."""
+        """Return node -> number of servers with this share for which it has room. Nodes without room are left out."""
         if share not in self._slots:
             counted = (
                 (node, sum(room // share * count for room, count in each.room.items()))
@@ -76,7 +80,9 @@ class NodeRooms:
 
 
 def most_placed(wanted: Mapping[frozenset[str], int], slots: Mapping[str, int]) -> int:
-    """Return how many of these servers can be placed at the same time at most (a maximum flow, by augmenting paths).
+    """Return the largest number of these servers that can be placed at the same time.
+
+    This is a maximum flow, found by augmenting paths.
 
     Args:
         wanted: set of nodes -> number of servers that need a slot on one of them.
@@ -93,10 +99,11 @@ def most_placed(wanted: Mapping[frozenset[str], int], slots: Mapping[str, int]) 
 
 
 class _Flow:
-    """The servers of each wish, and the nodes on which they are placed so far.
+    """The state of the search in `most_placed`: how many servers of each wish are placed on which nodes so far.
 
-    Nodes that the same wishes may use form a group and are treated as one. Wishes are numbered, and a group's key is
-    the tuple of the numbers of these wishes.
+    Nodes that the same wishes may use form a group and are treated as one node. Wishes are numbered. The key of a group
+    is
+    the tuple of the numbers of the wishes that may use it.
     """
 
     def __init__(self, counts: list[int], room: Mapping[tuple[int, ...], int]) -> None:
@@ -105,7 +112,7 @@ class _Flow:
         self._placed: dict[tuple[int, ...], Counter[int]] = {group: Counter() for group in room}
 
     def place(self, number: int) -> int:
-        """Place as many servers with the wish of this number as possible, and return how many.
+        """Place as many servers with wish `number` as possible, and return how many were placed.
 
         Servers with other wishes are moved to other nodes if that makes room.
         """
@@ -115,7 +122,7 @@ class _Flow:
         return placed
 
     def _move(self, number: int, count: int, seen: set[tuple[int, ...]]) -> int:
-        """Find room for up to `count` servers with this wish, and return for how many it was found.
+        """Place up to `count` servers with wish `number`, moving others if necessary, and return how many were placed.
 
         Args:
             seen: groups of nodes that were tried already.
@@ -141,7 +148,9 @@ def nodes_of(rooms: Mapping[str, NodeRoom], allowed: frozenset[str] | None) -> f
 
     Args:
         rooms: node -> devices of the pool.
-        allowed: nodes that meet the requirements of the server's pod; None for a server without requirements.
+        allowed: nodes that meet the requirements of the server's pod. None for a server without requirements, which may
+            use
+            every node that is open to all servers.
     """
     if allowed is None:
         return frozenset(node for node, room in rooms.items() if not room.barred)

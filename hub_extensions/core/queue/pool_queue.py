@@ -1,6 +1,6 @@
 """Build the line of each pool (all devices of one kind): its waiting tickets in the order of their places.
 
-A line is built once from all tickets, or kept up to date while tickets come and go.
+A line is either built once from all tickets, or kept up to date while tickets come and go.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from hub_extensions.core.queue.model import PoolQueue, Ticket, TicketState
 
 
 def pool_queues_of(pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket]) -> Mapping[str, PoolQueue]:
-    """Return pool -> line, built from those of these tickets that wait."""
+    """Return pool -> its line, built from those of the tickets that wait.
+
+    Args:
+        pool_of: offer -> its pool.
+    """
     entries: dict[str, list[tuple[int, Ticket]]] = {}
     asked: dict[str, Counter[OfferId]] = {}
     for ticket in tickets:
@@ -35,7 +39,10 @@ def _place(entry: tuple[int, Ticket]) -> int:
 
 
 def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[int, tuple[OfferId, ...]]]:
-    """Return pool -> the ticket's first place and its offers there."""
+    """Return pool -> (the ticket's first place in its line, the offers that the ticket accepts there).
+
+    Empty if the ticket does not wait.
+    """
     found: dict[str, tuple[int, tuple[OfferId, ...]]] = {}
     if ticket.state is not TicketState.WAITING:
         return found
@@ -49,7 +56,7 @@ def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[i
 
 @dataclass
 class _QueueBuilder:
-    """The line of one pool while tickets come and go; `value` returns it as it is now."""
+    """The line of one pool, which tickets are added to and removed from; `value` returns its present state."""
 
     tickets: list[Ticket] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
@@ -89,7 +96,7 @@ class PoolQueueIndex:
         self._known = {ticket.id: ticket for ticket in tickets}
 
     def put(self, ticket: Ticket) -> None:
-        """Add a ticket, or replace it by this version."""
+        """Add a ticket, or replace its earlier version. A ticket that no longer waits leaves the lines."""
         self.drop(ticket.id)
         self._known[ticket.id] = ticket
         for pool, (place, offers) in _places(self.pool_of, ticket).items():
@@ -103,5 +110,5 @@ class PoolQueueIndex:
             self._pools[pool].drop(place, offers, ticket)
 
     def queues(self) -> Mapping[str, PoolQueue]:
-        """Return the lines as they are now. The returned values never change."""
+        """Return pool -> line as it is now. Later changes do not alter the returned values."""
         return {pool: kept.value() for pool, kept in self._pools.items() if kept.tickets}

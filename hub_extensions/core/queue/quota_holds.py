@@ -1,7 +1,7 @@
 """Offers that are held back because the cluster refused a pod: the resource quota of the hub's namespace is used up.
 
-The hub cannot read how much of a quota is left. So one start tries again every minute, and when a server has ended.
-Until the cluster accepts a pod, nobody else is admitted to that offer.
+The hub cannot read how much of a quota is left. So one start tries again every minute, and whenever a server has ended.
+Until the cluster accepts a pod, no other ticket is admitted to that offer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ TRY_AGAIN = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class QuotaHold:
-    """Why and since when one offer is held back.
+    """Why and since when an offer is held back: the cluster refused a pod because a Kubernetes quota is used up.
 
     Attributes:
         why: which quota is used up.
-        since: time of the first of the refusals since the cluster last accepted a pod.
+        since: time of the first refusal since the cluster last accepted a pod of the offer.
         at: time of the last refusal.
-        freed: a server has ended since the last refusal, so that the quota may have room again.
+        freed: whether a server has ended since the last refusal, so that the quota may have room again.
     """
 
     why: Reason
@@ -40,9 +40,13 @@ Holds = Mapping[OfferId, QuotaHold]
 
 
 def refused(holds: Holds, offer: OfferId, cause: str, reasons: Iterable[Reason], now: datetime) -> Holds:
-    """Return the holds after a start of this offer has failed.
+    """Return the holds (offers held back) after a start of this offer has failed.
 
-    The offer is held back if the cause is a quota. CPU only is never held back.
+    The offer is held back if the cause of the failure is a quota. CPU only is never held back.
+
+    Args:
+        cause: cause of the failed start.
+        reasons: its reasons, one of which may name the quota.
     """
     if cause != QUOTA or offer == CPU:
         return holds
@@ -54,12 +58,21 @@ def refused(holds: Holds, offer: OfferId, cause: str, reasons: Iterable[Reason],
 
 
 def server_ended(holds: Holds) -> Holds:
-    """Return the holds after a server has ended: one start may try the quota again."""
+    """Return the holds (offers held back) after any server has ended.
+
+    For each of these offers, one start may now try the quota again.
+    """
     return {offer: replace(hold, freed=True) for offer, hold in holds.items()}
 
 
 def accepted(holds: Holds, offer: OfferId, admitted: datetime) -> Holds:
-    """Lift the hold of an offer if the cluster accepted a pod that was admitted after the last refusal."""
+    """Return the holds (offers held back) after the cluster has accepted a pod of this offer.
+
+    The offer's hold is lifted if that pod was admitted after the last refusal.
+
+    Args:
+        admitted: when the pod's ticket was admitted.
+    """
     hold = holds.get(offer)
     if hold is None or admitted < hold.at:
         return holds
@@ -67,9 +80,9 @@ def accepted(holds: Holds, offer: OfferId, admitted: datetime) -> Holds:
 
 
 def to_try(holds: Holds, tickets: Iterable[Ticket], now: datetime) -> frozenset[OfferId]:
-    """Return the held offers of which one ticket may be admitted now, to try whether the quota has room again.
+    """Return the held-back offers for which one ticket may be admitted now, to try whether the quota has room again.
 
-    An offer with a start under way is not among them.
+    An offer of which a start is under way is not returned.
     """
     due = {offer for offer, hold in holds.items() if hold.freed or now - hold.at >= TRY_AGAIN}
     if not due:

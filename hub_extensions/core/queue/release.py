@@ -1,10 +1,10 @@
 """Decide on one machine whether a server is gone and whether its device is free, which ends its lease.
 
-A lease is the right of one server to a share of a device. Its mark is an environment variable with its id that all
-processes of the server inherit. If no process carries the mark, that proves the end of the server only if the
-environment of every process that may belong to a server can be read. Otherwise a lease ends when the hub reports the
-server as stopped, or its process is known to be dead, and the driver lists no process on the device. If the driver's
-list is not available, the spawner's own ``poll()`` has to report the stop.
+A lease is the right of one server to a share of a device. Its mark is an environment variable with the lease's id,
+which all processes of the server inherit. If the service can read the environment of every process that may belong to a
+server, the absence of the mark proves that the server has ended. Otherwise a lease ends when two things are true. The
+hub reports the server as stopped, or its process is known to be dead. And the driver lists no process on the device. If
+the driver's list is not available, the spawner's own ``poll()`` has to report the stop.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ FIRST_PERSON = 1000
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The view that the GPU service has of the machine's processes.
+    """Which of the machine's processes the GPU service can see.
 
     Attributes:
         account: the service's own uid.
         unread: uids of live processes whose environment, and so the mark of a lease, the service may not read.
-        hidden: processes of other accounts are not visible at all (``hidepid``).
-        whole: the service sees all processes of the machine, not only those of a container.
+        hidden: whether processes of other accounts are not visible at all (``hidepid``).
+        whole: whether the service sees all processes of the machine; False if it sees only those of a container.
     """
 
     account: int
@@ -39,17 +39,17 @@ class LeaseSigns:
 
     Attributes:
         process: whether the server's process lives. None if that is not known, or the lease does not name a process.
-        marked: a process carries the mark of the lease.
-        marks_are_evidence: if no process carries the mark, no process of the server is left.
-        ending: the lease is ending already.
-        unseen: no process of a running lease has been seen for a minute.
-        stopped: the hub reports this run of the server as stopped.
-        polled: the spawner's ``poll()``, made after the stop, reports the server as ended.
+        has_process: whether the lease names a process.
+        marked: whether a process carries the mark (an environment variable with the lease's id).
+        marks_are_evidence: whether the absence of the mark proves that no process of the server is left.
+        ending: whether the lease is ending already.
+        unseen: whether no process of a running lease has been seen for a minute.
+        adopted: whether the server ran before this product was installed, so that none of its processes carries a mark.
+        stopped: whether the hub reports this run of the server as stopped.
+        polled: whether the spawner's ``poll()``, called after the stop, reports the server as ended.
         on_device: whether the driver lists a process on the lease's device that belongs to no other lease. None if the
             list is not available.
-        readable: the device could be read, or is known to be gone.
-        adopted: the server ran before this product was installed, so none of its processes carries a mark.
-        has_process: the lease names a process.
+        readable: whether the device could be read, or is known to be gone.
     """
 
     process: bool | None
@@ -66,11 +66,14 @@ class LeaseSigns:
 
 
 def marks_are_evidence(sight: Sight, accounts: Collection[int], *, seen_here: bool) -> bool:
-    """Whether it proves the end of a server that no process carries the mark of its lease.
+    """Return whether the absence of a lease's mark proves that its server has ended.
+
+    The mark is an environment variable with the lease's id, which all processes of the server inherit.
 
     Args:
+        sight: which processes the service can see.
         accounts: uids under which the server may run. Empty if they are not known.
-        seen_here: a process of the server was seen before, so it does not run in another container.
+        seen_here: whether a process of the server was seen before, so that it does not run in another container.
     """
     if not (seen_here or sight.whole):
         return False
@@ -85,7 +88,7 @@ def marks_are_evidence(sight: Sight, accounts: Collection[int], *, seen_here: bo
 
 
 def is_gone(signs: LeaseSigns) -> bool:
-    """Whether no process is left of the server of a running lease, whatever the hub reports."""
+    """Return whether no process of the server of a running lease is left. The hub's report is not used."""
     if signs.process:
         return False
     if signs.has_process:
@@ -94,7 +97,7 @@ def is_gone(signs: LeaseSigns) -> bool:
 
 
 def is_released(signs: LeaseSigns) -> bool:
-    """Whether it is proved that the device of an ending lease is free, so that the lease ends."""
+    """Return whether it is proved that the device of an ending lease is free, so that the lease can end."""
     if signs.process or signs.marked or not signs.readable or signs.on_device:
         return False
     if signs.marks_are_evidence:
@@ -105,7 +108,7 @@ def is_released(signs: LeaseSigns) -> bool:
 
 
 def is_unproved(signs: LeaseSigns, *, listed: bool | None) -> bool:
-    """Whether a lease cannot end by itself because evidence is missing, so that an administrator may release it.
+    """Return whether a lease cannot end by itself because evidence is missing, so that an administrator may release it.
 
     Args:
         listed: whether the hub still lists this run of the server. None if that is not known.

@@ -1,7 +1,7 @@
 """The wait as a value, and its upper bound, which users see as "at most ...".
 
 The bound follows from limits that are enforced: the maximum lifetime of a server and the maximum duration of a start.
-The quantiles, from which "likely 25-50 min" is made, are learned from past uses of the GPUs in ``core/forecast``.
+The quantiles of the wait, which users see as "likely 25-50 min", come from past uses of the GPUs (``core/forecast``).
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ class WaitForecast:
     """The wait from now until a server gets its device.
 
     Attributes:
-        now: the server starts without a wait; the quantiles are zero then.
+        now: whether the server starts without a wait; the quantiles are zero then.
         p10, p50, p90: quantiles: the wait is shorter than this with a probability of 10, 50 and 90 %. None if not
-        known.
+            known.
         at_most: the longest wait that enforced limits allow. None without such a limit.
         reason: why the wait is this long, or why it is not known. None if there is nothing to explain.
         soon: the probability to start within 15 min, 1 h and 4 h; empty if it is not known.
         as_of: wall-clock time at which the quantiles were computed. None if they are not known.
-        note: ``few-data`` if too few uses have ended to know the quantiles; ``rough`` if there were few busy times
-            yet, or recent quantiles missed often.
+        note: ``few-data`` if too few uses of GPUs have ended to know the quantiles. ``rough`` if there were few busy
+            times
+            yet, or recent quantiles missed often. "" otherwise.
     """
 
     now: bool
@@ -52,19 +53,21 @@ class WaitForecast:
 
 @dataclass(frozen=True, slots=True)
 class StartBrake:
-    """The start brake, the limit of simultaneous starts: at most `most` servers, each for at most `takes`.
+    """The start brake: the limit of simultaneous starts. Servers without a GPU count too.
 
-    Servers without a GPU count too.
+    Attributes:
+        most: how many servers may be starting at the same time.
+        takes: the longest time that one start takes.
     """
 
     most: int
     takes: timedelta
 
     def wait(self, before: int) -> timedelta:
-        """Return for how long the start brake may hold back a ticket whose GPU is free, at most.
+        """Return the longest time for which the start brake can hold back a ticket whose GPU is free.
 
         In the worst case, later tickets for which a GPU was free have just taken all of the starts. From then on
-        tickets start in the order of their places, and at least `most` starts end in each `takes`.
+        tickets start in the order of their places, and at least `most` starts end in each period of length `takes`.
 
         Args:
             before: number of waiting tickets, of all lines, with an earlier place.
@@ -74,7 +77,13 @@ class StartBrake:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A share of a device that is taken. `ends_at` is None if no limit enforces an end."""
+    """A share of a device that is taken by a lease.
+
+    Attributes:
+        device: identity of the device.
+        share: thousandths of the device.
+        ends_at: when a limit ends it at the latest; None if no limit enforces an end.
+    """
 
     device: str
     share: int
@@ -82,13 +91,13 @@ class Holding:
 
 
 def starts_now(reason: Reason) -> WaitForecast:
-    """Return a wait of zero."""
+    """Return the forecast of a wait of zero, with this reason."""
     zero = timedelta(0)
     return WaitForecast(True, zero, zero, zero, zero, reason)
 
 
 def unknown(reason: Reason) -> WaitForecast:
-    """Return a wait that is not known."""
+    """Return the forecast of a wait that is not known and has no bound, with this reason."""
     return WaitForecast(False, None, None, None, None, reason)
 
 
@@ -100,21 +109,27 @@ Its arguments are the place in this line, from 0, and the number of tickets of a
 
 
 def silent(reason: Reason) -> QueueForecast:
-    """Return the waits of a line of which no wait has a bound, for this reason."""
+    """Return the forecasts of a line in which no wait has a bound, all with this reason."""
     nothing = unknown(reason)
     return lambda place, before: nothing
 
 
 def after_other_starts(brake: StartBrake, before: int) -> WaitForecast:
-    """Return the wait of a ticket whose GPU is free, so that it only waits until fewer servers are starting."""
+    """Return the wait of a ticket whose GPU is free, and which waits only because too many servers are starting.
+
+    Args:
+        brake: the limit of simultaneous starts.
+        before: number of waiting tickets, of all lines, with an earlier place.
+    """
     return _at_most(brake.wait(before), explain("others-start"))
 
 
 def best_of(forecasts: Sequence[WaitForecast]) -> WaitForecast:
-    """Combine the waits of a ticket in several lines, any of which may serve it first.
+    """Combine the waits of one ticket in several lines, any of which may serve it first.
 
-    The result has the lowest bound, and the quantiles of the wait with the lowest P90. If no wait has a bound, it has
-    the reason of the first.
+    The result has the lowest upper bound, and the quantiles of the wait with the lowest P90. If no wait has a bound, it
+    has
+    the reason of the first wait.
     """
     bound = min(forecasts, key=lambda each: timedelta.max if each.at_most is None else each.at_most)
     likely = min(forecasts, key=lambda each: timedelta.max if each.p90 is None else each.p90)
@@ -122,11 +137,11 @@ def best_of(forecasts: Sequence[WaitForecast]) -> WaitForecast:
 
 
 def within_max_wait(forecast: WaitForecast, left: timedelta, max_wait: timedelta) -> WaitForecast:
-    """Remove an upper bound that is longer than the user may stay in line, because the place ends first.
+    """Remove the upper bound of a wait if it is longer than the user may stay in line, because the place ends first.
 
     Args:
         left: time until the place in line ends.
-        max_wait: how long a user may stay in line.
+        max_wait: how long a user may stay in line, for the reason.
     """
     if forecast.at_most is None or forecast.at_most <= left:
         return forecast
@@ -152,12 +167,13 @@ def forecast_queue(
 
     Args:
         devices: identities of the devices of the pool that this hub may give.
-        holdings: shares of them that are taken now.
-        shares: the shares of a device that tickets in line may be given.
+        holdings: shares of these devices that are taken now.
+        shares: the shares of a device (thousandths) that tickets in line ask for.
         places: number of places whose bound will be read.
         lifetime: maximum time for which a new holder keeps a device. None if there is no limit.
-        by_others_too: pods of others may take devices of the pool before the line does, so the reason adds that
-            the bound does not include them.
+        brake: the limit of simultaneous starts.
+        by_others_too: whether pods that this hub did not start may take devices of the pool before the line does. The
+            reason then adds that the bound does not include them.
     """
     if lifetime is None:
         return silent(explain("no-limit"))
@@ -208,12 +224,15 @@ def _never(place: int) -> None:
 def _latest_starts_of_mixed_shares(
     devices: Collection[str], held: Sequence[Holding], turn: timedelta, now: datetime
 ) -> Latest:
-    """Return a bound for shares of different sizes.
+    """Return the latest start of each place in line if the shares have different sizes.
 
     With different sizes, servers that end sooner can make others start later, because the shares are packed worse
-    (Graham 1966); so the end of each device does not give a bound. But all current servers have ended at the latest of
-    their ends. In each turn (the longest time from one start to the next on a device) after that, at least as many
-    servers start as there are devices: otherwise a device would be empty, and the first in line would get it. Devices
+    (Graham 1966). So the end of each device gives no bound. But after the latest of their ends, all current servers
+    have
+    ended. A turn is the longest time from one start to the next on a device. In each turn after that moment, at least
+    as
+    many servers start as there are devices; otherwise a device would be empty, and the first in line would get it.
+    Devices
     that are held without an enforced end do not count.
     """
     endless = {holding.device for holding in held if holding.ends_at is None}
@@ -228,14 +247,17 @@ def _latest_starts_of_mixed_shares(
 def _latest_starts_of_equal_shares(
     devices: Sequence[str], held: Sequence[Holding], share: int, places: int, turn: timedelta, now: datetime
 ) -> Latest:
-    """Return the bound for equal shares, where no server starts later because another one ends sooner.
+    """Return the latest start of each place in line if all shares are equal.
 
-    A slot is the room for one share on a device. Each ticket in line takes the slot that is free next, for one turn
-    (the longest time from one start to the next). As soon as all slots become free within one turn, their order
-    repeats.
+    With equal shares, no server starts later because another one ends sooner. A slot is the room for one share on a
+    device.
+    Each ticket in line takes the slot that is free next, for one turn (the longest time from one start to the next).
+    Once
+    all slots become free within one turn, their order repeats.
 
     Args:
         places: number of places whose bound will be read.
+        turn: the longest time from one start to the next on the same device.
     """
     free_at = _free_at(devices, held, slots(WHOLE, share), now)
     if not free_at:
@@ -259,8 +281,8 @@ def _latest_starts_of_equal_shares(
 def _free_at(devices: Sequence[str], held: Sequence[Holding], on_one: int, now: datetime) -> list[datetime]:
     """Return when each slot (room for one share on a device) becomes free at the latest.
 
-    Slots without an enforced end are left out. If more shares are held on a device than fit, the first ends free no
-    slot.
+    Slots that are held without an enforced end are left out. If more shares are held on a device than fit, the first
+    servers to end free no slot.
 
     Args:
         on_one: number of slots of one device.

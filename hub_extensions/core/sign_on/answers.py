@@ -182,13 +182,15 @@ _NO_SUCH = re.compile(r"\bnot found\b|\bdoes(?:n.?t| not) exist\b", re.IGNORECAS
 
 
 def account_of_record(status: int, record: object, account: str) -> Account | None:
-    """Return an account's state from an answer of the provider's administration API; `None` if the answer does not show
-    it.
+    """Return an account's state from an answer of the provider's administration API.
 
     Args:
         status: HTTP status of the answer.
         record: the JSON of the answer; `None` if the body is not JSON.
         account: the id of the account that was requested.
+
+    Returns:
+        `None` if the answer does not show the state of this account.
     """
     if not isinstance(record, Mapping):
         return None

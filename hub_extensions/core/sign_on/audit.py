@@ -264,9 +264,7 @@ def _path_probes(app: App, path: str) -> Iterator[Probe]:
 
 
 def _public_probes(app: App, path: str) -> Iterator[Probe]:
-    """Yield requests for the public paths of the catalogue, and attempts to get from these paths to the rest of the
-    app.
-    """
+    """Yield requests for the public paths of the catalogue, and attempts to get from there to the rest of the app."""
     advice = "What is public leads to the rest: let the proxy pass paths on as they came, or take it out of `public`."
     for each in app.public:
         at = path.rstrip("/") + each

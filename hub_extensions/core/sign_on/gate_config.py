@@ -11,7 +11,7 @@ from hub_extensions.core.settings import setting
 
 @dataclass(frozen=True, slots=True)
 class GateAddress:
-    """The address at which the hub reaches the gate, and the secret with which the hub signs its messages to the gate."""
+    """Where the hub reaches the gate, and the secret with which the hub signs its messages to the gate."""
 
     url: str
     secret: str = field(repr=False)

@@ -50,8 +50,7 @@ MADE_BY_SIGN_IN = timedelta(minutes=1)
 
 
 class Adoption(str, Enum):
-    """Whether a person gets an existing user of the hub that has the same name and was made before this provider was
-    set up.
+    """Whether a person gets an existing user of the hub with the same name, made before this provider was set up.
 
     FIRST: the first person with this name gets the user. NONE: nobody does; an admin has to assign the user.
     """
@@ -112,8 +111,7 @@ def pin_of(
 
 
 def existed_at_pin(created: datetime, pinned: datetime) -> bool:
-    """Return whether a pin (assignment of a user name to a provider account) belongs to the hub account with that name
-    now.
+    """Return whether a pin (user name -> provider account) belongs to the hub account that has this name now.
 
     It does if the hub account existed when the pin was made, or was created by the same sign-in. An account that was
     created later may belong to another person, because an admin can give a name away.

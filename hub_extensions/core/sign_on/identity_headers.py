@@ -96,7 +96,7 @@ def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion:
 
 
 def _sendable(text: str) -> str:
-    """Return the text in the form in which a header carries UTF-8; "" if a proxy or an app could read it differently."""
+    """Return the text as a header carries UTF-8; "" if a proxy or an app could read it differently."""
     if text != text.strip() or any(letter < " " or letter == "\x7f" for letter in text):
         return ""
     return text.encode("utf-8", "replace").decode("latin-1")

@@ -128,8 +128,9 @@ class RecheckFailure:
 
     @property
     def again_at(self) -> float:
-        """When the session may be checked again, in seconds of the same clock. The pause keeps it from delaying other
-        sessions.
+        """When the session may be checked again, in seconds of the same clock.
+
+        The pause keeps a session that gets no answers from delaying other sessions.
         """
         return self.at + PAUSES_SECONDS[min(self.times, len(PAUSES_SECONDS)) - 1]
 
@@ -219,7 +220,7 @@ def due_links(
 
 
 def checks_per_second(sessions: int, every: timedelta) -> float:
-    """Return how many checks may start per second, so that `sessions` sessions are checked within the interval `every`."""
+    """Return how many checks may start per second, so that all sessions are checked within the interval `every`."""
     needed = RESERVE * sessions / every.total_seconds() if every > timedelta(0) else 0.0
     return min(MAX_PER_SECOND, max(MIN_PER_SECOND, needed))
 

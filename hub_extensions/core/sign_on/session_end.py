@@ -122,13 +122,12 @@ def server_scopes(wanted: Collection[str], user: str, server: str) -> frozenset[
 def server_token(
     tokens: Sequence[TokenFact], address: str, started: datetime | None, allowed: frozenset[str] = frozenset()
 ) -> TokenFact | None:
-    """Return the token that the hub gave to the server at this address shortly before `started`; `None` if there is
-    none.
+    """Return the token that the hub gave to the server at this address shortly before `started`.
 
     The hub writes the server's address into the token's note, but anybody can create a token with such a note. So a
     token counts only if no browser session got it, and if each of its scopes is about one server or in `allowed`. Of
     these
-    tokens, the last one that was created before the start is returned.
+    tokens, the last one that was created before the start is returned, or `None` if there is none.
 
     Args:
         tokens: the tokens of the server's user.

@@ -27,11 +27,12 @@ from hub_extensions.core.text.wording import duration
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """An explanation, with the fields of JupyterHub: `message` for people, `log_message` for the log, `reason` for
-    programs.
+    """An explanation for people, the log and programs: why a server waits or stops, why a request is refused.
 
     Attributes:
-        reason: a stable code, also used by metrics and translations.
+        reason: a stable code for programs, also used by metrics and translations. The field has this name in
+            JupyterHub.
+        message: the English text for people.
         params: the texts and numbers in the message, by name.
         log_message: more details for the log; "" if there are none.
     """

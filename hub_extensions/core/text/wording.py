@@ -39,9 +39,7 @@ def about(seconds: float, t: Catalogue = ENGLISH) -> str:
 
 
 def at_most(seconds: float, t: Catalogue = ENGLISH) -> str:
-    """Format an upper limit in seconds. It is rounded up, so that it stays a limit: ``40 s``, ``2 h 11 min``, ``3 d 5
-    h``.
-    """
+    """Format an upper limit in seconds, rounded up so that it stays a limit: ``40 s``, ``2 h 11 min``, ``3 d 5 h``."""
     if seconds <= 59:
         return t("%1 s", max(0, math.ceil(seconds)))
     minutes = math.ceil(seconds / MINUTE)
@@ -71,10 +69,10 @@ COARSE_MINUTES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)
 
 
 def coarse(seconds: float, *, up: bool) -> float:
-    """Round one end of a wide interval of likely waits to a value of `COARSE_MINUTES`. Parameter and result are in
-    seconds.
+    """Round one end of a wide interval of likely waits to a value of `COARSE_MINUTES`.
 
     Args:
+        seconds: the wait. The result is in seconds too.
         up: True rounds up (for the upper end), False rounds down (for the lower end).
     """
     minutes = max(0.0, seconds) / 60

@@ -1,4 +1,4 @@
-"""The course of a use (one server's time with one offer), and the events that change it until it is a finished record.
+"""A use (one server's time with one offer) from its beginning to its record, and the events that change it.
 
 Points in time are UTC. Durations are measured on the running clock, which stands still while hub or service is down, so
 that an outage makes no wait and no use longer. A `Moment` therefore contains the times of both clocks.
@@ -24,7 +24,12 @@ _OF_USE = [each.name for each in fields(UsageRecord) if each.name != "source"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment by the wall clock (UTC) and by the running clock, which stops while hub or service are down."""
+    """One moment on two clocks.
+
+    Attributes:
+        utc: the time of the wall clock.
+        running: the time of the running clock, which stands still while hub or service is down.
+    """
 
     utc: datetime
     running: datetime
@@ -34,7 +39,7 @@ class Moment:
 class Use:
     """One server's time with one offer, from its admission to its end. It is open until the server and its lease end.
 
-    `UsageRecord` describes the fields and properties that have the same names there.
+    Fields and properties that `UsageRecord` has too are described there.
 
     Attributes:
         begun: when the server was admitted, or found already running (`adopted`), on the running clock.
@@ -94,14 +99,14 @@ class Use:
 
     @property
     def outage_seconds(self) -> float | None:
-        """Seconds for which hub or service were down during the use. `None` while the use is open."""
+        """Seconds during the use in which hub or service was down. `None` while the use is open."""
         if self.over is None or self.held_seconds is None:
             return None
         return max(0.0, (self.over.utc - self.admitted).total_seconds() - self.held_seconds)
 
     @property
     def mean_use_percent(self) -> float | None:
-        """Mean GPU use in percent, over the time in which it was measured. `None` if it was never measured."""
+        """Mean GPU use in percent over the time in which it was measured. `None` if it was never measured."""
         return self.sums.mean
 
     @property
@@ -198,11 +203,11 @@ def ready(use: Use, moment: Moment, lifetime: timedelta | None) -> Use:
 
 
 def count_keeps_and_warnings(use: Use, before: ServerFacts | None, after: ServerFacts) -> Use:
-    """Return the use with its counts of *Keep* and of warnings, after the facts of its server have changed.
+    """Return the use with higher counts if the user has pressed *Keep* or a warning has been shown since `before`.
 
     Args:
         use: the use.
-        before: the earlier facts. `None` if the server was not known then.
+        before: the earlier facts about its server. `None` if the server was not known then.
         after: the present facts.
     """
     kept = bool(after.keeps) and (before is None or after.keeps[-1:] != before.keeps[-1:])
@@ -213,13 +218,13 @@ def count_keeps_and_warnings(use: Use, before: ServerFacts | None, after: Server
 
 
 def measured(use: Use, figure: Figure, moment: Moment, in_use_percent: float) -> Use:
-    """Add a measurement of the GPU. It counts for the time since the previous one, so the first counts for no time.
+    """Add a measurement of the GPU. It counts for the time since the previous one; the first counts for no time.
 
     Args:
         use: the use.
         figure: the measurement.
         moment: now.
-        in_use_percent: percentage of use from which on the GPU counts as used at this moment.
+        in_use_percent: GPU use in percent from which the GPU counts as used at this moment.
     """
     since = use.measured_at
     seconds = 0.0 if since is None else (moment.running - since).total_seconds()
@@ -230,13 +235,13 @@ def measured(use: Use, figure: Figure, moment: Moment, in_use_percent: float) ->
 
 
 def ending(use: Use, end: UseEnd | None) -> Use:
-    """Return the use with how it ends. The first known end is kept. `None` changes nothing."""
+    """Note how the use ends, before it has ended. The first known end is kept; an `end` of `None` changes nothing."""
     known = use.end not in (None, UseEnd.UNKNOWN)
     return use if known or end is None else replace(use, end=end)
 
 
 def resumed(use: Use) -> Use:
-    """Return the use without an end, because its server did not stop after all."""
+    """Remove the noted end from the use, because its server did not stop after all."""
     return replace(use, end=None)
 
 
@@ -245,7 +250,7 @@ def ended(use: Use, end: UseEnd | None, moment: Moment) -> UsageRecord:
 
     Args:
         use: the open use.
-        end: how it ends. `None` if that is not known now; an end that was noted before counts.
+        end: how it ends. `None` if that is not known now; then the end noted before counts, or else *unknown*.
         moment: now.
     """
     return record_of(replace(ending(use, end), over=moment))
@@ -258,7 +263,10 @@ def record_of(use: Use) -> UsageRecord:
 
 
 def _choice(options: Mapping[str, object]) -> str:
-    """Return the user's choice of image and profile on one line: ``profile=torch image=cu12``. Scalars only."""
+    """Return the user's choice of image and profile on one line: ``profile=torch image=cu12``.
+
+    Options whose value is not a text or number are left out.
+    """
     parts = (
         f"{name}={value}"
         for name, value in sorted(options.items())

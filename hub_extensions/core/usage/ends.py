@@ -1,6 +1,6 @@
-"""How a use (one server's time with one offer) ended, in one word for its record.
+"""How a use (one server's time with one offer) ended, as one word for its record.
 
-The word is derived from the reports of culling, of the queue and of the hub.
+The word is derived from the cause of a stop by this service, from the end of a ticket, or from a report of the hub.
 """
 
 from __future__ import annotations
@@ -72,14 +72,18 @@ _OF_REPORT: Mapping[str, UseEnd] = {
 
 
 def end_of_cull(cause: Cause | None) -> UseEnd:
-    """Return how a use ends if this service stopped the server. *Unknown* if `cause` is `None`, because it was lost."""
+    """Return how a use ends if this service stopped the server.
+
+    Args:
+        cause: why the service stopped it. `None` if that was lost; the use then ends as *unknown*.
+    """
     return UseEnd.UNKNOWN if cause is None else _OF_CAUSE[cause]
 
 
 def end_of_ticket(end: TicketEnd) -> UseEnd | None:
-    """Return how a use ends when its ticket (the server's place in line) has ended.
+    """Return how a use ends when its ticket (the server's place in line) has ended before the server was ready.
 
-    `None` if the ticket ended because the server is ready, so the use goes on.
+    `None` if the ticket ended because the server is ready, so that the use goes on.
     """
     return _OF_TICKET.get(end)
 

@@ -17,7 +17,8 @@ class Figure:
     """One measurement of a server's GPU.
 
     Attributes:
-        used_percent, memory_bytes: GPU use and memory in use. `None` if the source does not measure it.
+        used_percent: GPU use. `None` if the source does not measure it.
+        memory_bytes: GPU memory in use. `None` if the source does not measure it.
         source: what measured the GPU use, as in `core.gpu.samples.DeviceSample`.
     """
 
@@ -28,7 +29,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """The measurements of one use within one minute.
+    """The measurements of one use (one server's time with a GPU) within one minute: a row of the database.
 
     Attributes:
         key: key of the use, as in `UsageRecord`.
@@ -37,7 +38,7 @@ class Minute:
         source: what measured the GPU use; ``none`` if nothing did.
         used_percent, highest_percent: mean and highest GPU use; `None` if it was not measured in this minute.
         memory_bytes: most memory in use; `None` if it was not measured in this minute.
-        measured_seconds: for how long GPU use was measured.
+        measured_seconds: for how many seconds GPU use was measured.
     """
 
     key: str
@@ -56,8 +57,10 @@ class Sums:
 
     Attributes:
         weight: sum of GPU use in percent times the seconds for which it counts.
-        use_seconds, memory_seconds: for how long GPU use and memory were measured.
-        highest, memory: highest GPU use and most memory in bytes; `None` if nothing was measured.
+        use_seconds: for how many seconds GPU use was measured.
+        highest: highest GPU use in percent; `None` if it was never measured.
+        memory_seconds: for how many seconds memory was measured.
+        memory: most memory in use, in bytes; `None` if it was never measured.
     """
 
     weight: float = 0.0

@@ -1,4 +1,4 @@
-"""Turn a usage record into a stay: how long a user held a GPU, which the wait forecast learns from."""
+"""Turn a usage record into a `Stay` (how long a user held a GPU), from which the forecast of waits learns."""
 
 from __future__ import annotations
 
