@@ -1,7 +1,7 @@
 """Survival curves (Kaplan-Meier) of how long GPUs are held, for a pool and for each offer, without regard to users.
 
 A use is one server's time with a GPU; its length is called its life. A use that still runs, or that a limit ended, is
-censored: it would have lasted longer than is known. Times are seconds.
+censored: its full life is longer than what was observed. Times are seconds.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class PastUse:
     """A finished use: one server's time with a GPU.
 
     Attributes:
+        user: name of the user.
         offer: key that similar uses have in common (`kind_of_use`).
-        asked: when the user asked for it, seconds by the wall clock.
-        lasted: how long the server held its device.
+        asked: when the user asked for the server, in seconds of the wall clock.
+        lasted: seconds for which the server held its device.
         at_limit: whether an enforced limit ended the use, so that it would have lasted longer.
     """
 
@@ -41,7 +42,9 @@ class PastUse:
 class Curve:
     """A survival curve: possible lives (lengths of a use) in ascending order, each with its probability.
 
-    Cumulative sums of the probabilities are computed once.
+    Attributes:
+        values: the lives in seconds.
+        masses: the probability of each.
     """
 
     def __init__(self, lives: FloatArray, masses: FloatArray) -> None:
@@ -50,20 +53,20 @@ class Curve:
 
     @property
     def total(self) -> float:
-        """The sum of the probabilities of all lives."""
+        """The sum of the probabilities of all lives: 1, or 0 if the curve is empty."""
         return float(self._sure[-1])
 
     def up_to(self, ages: FloatArray) -> FloatArray:
-        """Return, for each age in seconds, the probability that a life is not longer."""
+        """Return, for each of these ages in seconds, the probability that a life is not longer than the age."""
         found: FloatArray = self._sure[self.values.searchsorted(ages, side="right")]
         return found
 
     def lives(self, points: FloatArray, below: FloatArray) -> FloatArray:
-        """Return quantiles of the remaining lives, for uses that have reached an age already.
+        """Return lives that are longer than an age, picked by their rank among all longer lives.
 
         Args:
-            points: the ranks of the quantiles, from 0 to 1.
-            below: the probability of a life up to the age, from `up_to`; less than `total`.
+            points: the rank of each life to return, from 0 (the shortest) to 1 (the longest).
+            below: for each, the probability of a life up to its age, from `up_to`; less than `total`.
         """
         at = self._sure[1:].searchsorted(below + points * (self._sure[-1] - below), side="right")
         found: FloatArray = self.values[np.minimum(at, len(self.values) - 1)]
@@ -71,13 +74,14 @@ class Curve:
 
 
 class PoolCurves:
-    """The survival curve of a pool (`whole`), and one for each offer: the weighted mean of its own and the pool's.
+    """The survival curve of a pool (`whole`), and a curve for each offer.
 
-    The pool's curve is the prior. It has the weight of `PRIOR` uses beside the offer's own uses (a Dirichlet process as
-    prior of a survival curve: Susarla and Van Ryzin 1976).
+    An offer's curve is the weighted mean of the curve of its own uses and the pool's curve. The pool's curve is the
+    prior:
+    it has the weight of `PRIOR` uses (a Dirichlet process as prior of a survival curve: Susarla and Van Ryzin 1976).
 
     Args:
-        ended: finished uses.
+        ended: finished uses of the pool.
         running: (offer, seconds so far) of each use that still goes on.
     """
 
@@ -88,7 +92,7 @@ class PoolCurves:
         self.whole = Curve(*kaplan_meier(ended, [age for _, age in running]))
 
     def of(self, offer: Hashable) -> Curve:
-        """Return the curve of one offer, or the pool's if the offer was never used."""
+        """Return the curve of one offer, or the pool's curve if no use of the offer has finished."""
         if not self._uses:
             for use in self._ended:
                 self._uses.setdefault(use.offer, []).append(use)
@@ -108,8 +112,8 @@ class PoolCurves:
 def kaplan_meier(ended: Sequence[PastUse], running: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     """Return the Kaplan-Meier estimate: possible lives in ascending order, and the probability of each.
 
-    Uses that still go on, or that a limit ended, are censored. The probability of lives longer than all known ones is
-    added to that of the longest life.
+    Uses that still go on, or that a limit ended, are censored. The probability that a life is longer than the longest
+    known one is added to that of the longest one. Both arrays are empty if no use has finished.
 
     Args:
         ended: finished uses.

@@ -1,9 +1,11 @@
 """Draw at random how long a server holds its GPU, given the user, the offer and the time that it has held it so far.
 
 A use is one server's time with a GPU; its length is called its life. A life is drawn from past uses of several sources:
-the user's last two uses; the user's recent uses of this offer, or of any offer; uses that the user asked for within the
-same hour (a burst); recent uses of this offer by anybody; and all uses of the pool (Kaplan-Meier, with those that still
-go on). Each source has a weight, which follows from how well it predicted earlier uses.
+the user's last two uses; the user's recent uses of this offer; the user's recent uses of any offer; the user's uses
+that
+were asked for within an hour of this one (a burst); recent uses of this offer by anybody; and all uses of the pool
+(Kaplan-Meier, with those that still go on). Each source has a weight, which follows from how well it predicted earlier
+uses.
 
 Times are seconds. Lives are drawn for many worlds (possible futures) at once: an array has one column per world.
 """
@@ -61,7 +63,7 @@ weights of the sources, because those about the user are useless for newcomers."
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """When a server will end, if that is known from a progress report or from a countdown to its stop.
+    """When a server will end, if a progress report of its program or a countdown to its stop tells.
 
     Attributes:
         seconds: time from now to the end.
@@ -74,14 +76,15 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class UseHolder:
-    """A server that has a GPU now, or waits for one, whose length of use has to be drawn.
+    """A server that has a GPU now, or waits for one, and for which the length of its use has to be drawn.
 
     Attributes:
-        offer: key that similar uses have in common.
-        asked: when the user asked for it, seconds by the wall clock.
+        user: name of the user.
+        offer: key that similar uses have in common (`kind_of_use`).
+        asked: when the user asked for the server, in seconds of the wall clock.
         age: seconds for which it has had its GPU. None if it still waits.
-        limit: longest time for which it may have the GPU. None if no limit is enforced.
-        left: its end, if that is known. None otherwise.
+        limit: longest time in seconds for which it may have the GPU. None if no limit is enforced.
+        left: when it will end, if that is known. None otherwise.
     """
 
     user: str
@@ -93,10 +96,10 @@ class UseHolder:
 
 
 class UsesOf:
-    """The finished uses of one user, or of one offer, as arrays, the latest first.
+    """The latest finished uses of one user, or of one offer, as arrays, the latest first.
 
     Args:
-        number_of: returns the number by which arrays name an offer.
+        number_of: returns the number that stands for an offer in the arrays.
     """
 
     def __init__(self, uses: Collection[PastUse], number_of: Callable[[Hashable], int]) -> None:
@@ -110,7 +113,10 @@ class UsesOf:
     def lives(self, limit: float | None) -> FloatArray:
         """Return the lengths of the uses as if each had had this limit.
 
-        A use that reached its own limit is assumed to reach this one, and no length exceeds the limit.
+        A use that reached its own limit is assumed to reach this one. No returned length exceeds the limit.
+
+        Args:
+            limit: seconds; None returns the lengths unchanged.
         """
         if limit is None:
             return self._lasted
@@ -123,7 +129,11 @@ NO_USES = UsesOf((), hash)
 
 
 class DurationHistory:
-    """The last finished uses of one pool, and the weights of the sources from which lives are drawn."""
+    """The last finished uses of one pool, and the weights of the sources from which lives (lengths of uses) are drawn.
+
+    Attributes:
+        finished: number of all uses that were added.
+    """
 
     def __init__(self, uses: Iterable[PastUse] = ()) -> None:
         self.finished = 0
@@ -139,7 +149,7 @@ class DurationHistory:
             self.add(use)
 
     def add(self, use: PastUse) -> None:
-        """Record a finished use: raise the weights of the sources that predicted its length, then add it."""
+        """Add a finished use, and first raise the weights of the sources that would have predicted its length."""
         self._learn(use)
         self.finished += 1
         self._squares += 2 * self._counts[use.user] + 1
@@ -152,14 +162,14 @@ class DurationHistory:
 
     @property
     def distinguishes_people(self) -> bool:
-        """Whether the pool has enough users to distinguish them, so that a user's own uses are a source.
+        """Whether the pool has enough different users, so that a user's own past uses are useful as a source.
 
-        This goes by the effective number of users (the inverse Simpson index, 1949).
+        This goes by the effective number of users (inverse Simpson index, 1949), which has to be at least `PEOPLE`.
         """
         return self.finished**2 >= PEOPLE * self._squares
 
     def trust(self, user: str) -> FloatArray:
-        """Return the weights of the sources for a user, by the user's number of finished uses (`KNOWN`)."""
+        """Return the weights of the sources for a user. They depend on the user's number of finished uses (`KNOWN`)."""
         return self._trust[self._class(user)]
 
     def of(self, user: str) -> UsesOf:
@@ -171,7 +181,7 @@ class DurationHistory:
         return self._arrays(("offer", offer), self._offers.get(offer, ()))
 
     def number_of(self, offer: Hashable) -> int:
-        """Return the number by which arrays name an offer."""
+        """Return the number that stands for an offer in arrays. A new offer gets the next number."""
         return self._numbers.setdefault(offer, len(self._numbers))
 
     def _arrays(self, whose: tuple[str, Hashable], uses: Collection[PastUse]) -> UsesOf:
@@ -191,7 +201,7 @@ class DurationHistory:
     def _learn(self, use: PastUse) -> None:
         """Update the weights of the sources from a finished use, by one step of expectation maximisation.
 
-        Sources without data for this use keep their weights.
+        A source that has no past use to compare with this one keeps its weight.
         """
         own, same = self._users.get(use.user, ()), self._offers.get(use.offer, ())
         over = np.ones((1, len(own)), dtype=bool)
@@ -216,7 +226,7 @@ class DurationHistory:
 
     @staticmethod
     def _near(uses: Iterable[PastUse], use: PastUse) -> FloatArray:
-        """Return how near the length of each earlier use is to that of a finished use.
+        """Return, for each earlier use, how near its length is to the length of a finished use.
 
         The value is 1 for an equal length, and 1/2 for a length that is `TOLERANCE` off. Two uses that were ended by
         their limits count as equally long.
@@ -228,17 +238,19 @@ class DurationHistory:
 
 
 def source_shares(asked: FloatArray, earlier: FloatArray, alike: Flags, over: Flags, there: Flags) -> FloatArray:
-    """Return how much each earlier use of a user contributes to each of the four sources about the user.
+    """Return the share of each earlier use of a user in each of the four sources about the user.
 
-    The sources are the last two uses, uses of the same offer, all uses, and uses of the same burst. The shares of a
-    source add up to 1, or are all 0 if it has no uses.
+    The sources are the last two uses, uses of the same offer, all uses, and uses of the same burst. The shares of one
+    source add up to 1, or are all 0 if the source has no uses.
 
     Args:
-        asked: when each use was asked for, for which a life is drawn. The other arrays have one row for each of them.
-        earlier: when the same user's earlier uses were asked for, in any order; the latest counts most.
+        asked: for each use whose life is drawn, when its server was asked for. The other arrays have one row per such
+            use.
+        earlier: when the servers of the same user's earlier uses were asked for, in any order; the latest counts most.
         alike: whether an earlier use was of the same offer.
-        over: whether it has ended. Only ended uses are among the last two; uses whose life was just drawn are not.
-        there: False where a row is filled up, because users have different numbers of uses.
+        over: whether an earlier use has ended. Only ended uses count as the last two; uses whose life was just drawn do
+            not.
+        there: False for the unused end of a row, because users have different numbers of uses.
 
     Returns:
         Shares of the shape (use, source, earlier use).
@@ -260,18 +272,21 @@ def source_shares(asked: FloatArray, earlier: FloatArray, alike: Flags, over: Fl
 class _Sources:
     """The past uses from which the lives of some servers are drawn, as arrays with one row for each server.
 
-    Lives that are drawn for the user's other servers in the same simulation are not here.
+    Lives that were drawn for the user's other servers in the same simulation are kept in `Draws` instead.
 
     Attributes:
         trust: weights of the sources.
+        curves: the survival curve of each server.
+        ages: seconds for which each server has held its GPU; 0 if it waits.
+        limits: longest time for which it may; infinite without a limit.
         asked, offers: when the user's finished uses were asked for, and the numbers of their offers.
-        there: False where a row is filled up, because users have different numbers of uses.
+        there: False for the unused end of a row, because users have different numbers of uses.
         lives: lengths of the user's finished uses, then of the uses of the same offer by anybody.
         longer: whether each of `lives` is longer than the server has held its GPU already.
-        in_offer: weight of each of `lives` in the source of the offer's uses.
+        in_offer: weight of each past use of the same offer by anybody.
         last: column of the last of `lives`.
         below: probability, by the survival curve, of a life up to the time held so far.
-        beyond: weight of the curve's longer lives.
+        beyond: total weight of the curve's lives that are longer than that.
     """
 
     def __init__(
@@ -307,24 +322,25 @@ class _Sources:
         self.beyond = self.trust[:, POOL] * above
 
     def by_curve(self, rows: Places) -> Iterator[tuple[Curve, Flags]]:
-        """Yield each survival curve, and which of these rows (servers) use it."""
+        """Yield each survival curve that occurs in these rows (servers), and a mask of the rows that have it."""
         curves = [self.curves[row] for row in rows.tolist()]
         for curve in dict.fromkeys(curves):
             yield curve, np.array([each is curve for each in curves])
 
 
 class Draws:
-    """Draws the lives of the servers that have a GPU of a pool or wait for one, in the order of their requests.
+    """Draws the lives of the servers that have a GPU of one pool or wait for one, in the order of their requests.
 
-    A drawn life counts as the latest use of its user for the next draw, so a user's servers of one burst get similar
-    lives.
+    A drawn life counts as the latest use of its user for the next draw. So the servers that a user asks for at about
+    the
+    same time get similar lives.
 
     Args:
         history: the pool's finished uses.
         holders: the servers that have a GPU of the pool now.
-        count: number of worlds (possible futures), for each of which one life is drawn.
+        count: number of worlds (possible futures); one life is drawn for each.
         seed: seed of the random numbers.
-        by_curve: draw all lives from the survival curves of the offers, without regard to users.
+        by_curve: whether to draw all lives from the survival curves of the offers, without regard to users.
     """
 
     def __init__(
@@ -344,7 +360,7 @@ class Draws:
         self._curves = PoolCurves(history.pool(OF_THE_CURVE if by_curve else OF_THE_POOL), running)
 
     def lives(self, holders: Sequence[UseHolder]) -> list[FloatArray]:
-        """Return the life of each server in each world, between the time held so far and its limit.
+        """Return the life of each of these servers in each world, between the time held so far and its limit.
 
         A server that is predicted to reach its limit ends exactly there. Other lives differ a little from the past life
         that they repeat.
@@ -390,14 +406,15 @@ class Draws:
         return found
 
     def _random_numbers(self, sources: _Sources, known: Flags) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return three arrays of random numbers, one row for each server and one column for each world.
+        """Return three arrays of random numbers, with one row for each server and one column for each world.
 
         Args:
-            known: whether the end of a server is known, so that no past life is picked for it.
+            known: for each server, whether its end is known, so that no past life is picked for it.
 
         Returns:
-            Numbers from 0 to 1 to pick a past life with; numbers from 0 to 1 for lives that are longer than all known
-            ones; and standard normal deviates, by which lives vary.
+            First, numbers from 0 to 1 that pick a past life. Second, numbers from 0 to 1 that make a life if the server
+            has
+            held its GPU longer than any past life. Third, standard normal deviates, by which a life varies.
         """
         points, tails, noise = (np.zeros((len(known), self._count)) for _ in range(3))
         outlasted = sources.longer.any(axis=1) | (sources.beyond > 0)
@@ -417,7 +434,7 @@ class Draws:
         """Return a random number from 0 to 1 for each world, evenly spread (Latin hypercube, McKay et al. 1979).
 
         The range from 0 to 1 is divided into as many parts as there are worlds, and each part gets one number. So a few
-        worlds cover the whole range of each life, whatever the seed is.
+        worlds cover the whole range, whatever the seed is.
         """
         parts: FloatArray = self._random.permutation(self._count) + self._random.random(self._count)
         return parts / self._count
@@ -425,7 +442,14 @@ class Draws:
     def _picked(
         self, holders: Sequence[UseHolder], sources: _Sources, rows: Places, points: FloatArray, tails: FloatArray
     ) -> FloatArray:
-        """Pick a past life for each of these servers in each world, longer than the time it has held its GPU."""
+        """Pick a past life for each of these servers in each world, longer than the server has held its GPU so far.
+
+        Args:
+            rows: rows of the servers in `sources`.
+            points: numbers from 0 to 1 that pick a past life, one row for each of `rows`.
+            tails: numbers from 0 to 1 for servers that have held their GPU longer than any past life, one row per
+                server.
+        """
         if self._by_curve:
             return self._past(sources, rows, np.zeros((len(rows), 1)), points * sources.beyond[rows, None], tails)
         siblings = [self._drawn.get(holders[row].user, ()) for row in rows.tolist()]
@@ -456,7 +480,14 @@ class Draws:
         siblings: Sequence[Sequence[tuple[int, float, FloatArray]]],
         most: int,
     ) -> FloatArray:
-        """Return the weights of the lives just drawn for the same user, then of the user's finished uses."""
+        """Return, for each server, the weights of the lives just drawn for its user, then of the user's finished uses.
+
+        Args:
+            rows: rows of the servers in `sources`.
+            siblings: for each server, (offer's number, time asked, life in each world) of the user's servers just
+                drawn.
+            most: the largest number of siblings.
+        """
         asked = np.array([holders[row].asked for row in rows.tolist()])
         offers = np.array([self._history.number_of(holders[row].offer) for row in rows.tolist()])
         earlier, kinds = np.zeros((len(rows), most)), np.zeros((len(rows), most), dtype=np.int64)
@@ -478,7 +509,7 @@ class Draws:
     def _past(
         self, sources: _Sources, rows: Places, sure: FloatArray, points: FloatArray, tails: FloatArray
     ) -> FloatArray:
-        """Return the past lives that random numbers pick.
+        """Return the past lives that the random numbers pick, one row for each server and one column for each world.
 
         Args:
             sure: cumulative weights of the finished uses, one row for each server.
@@ -504,7 +535,7 @@ class Draws:
 
 
 def _rounds(holders: Sequence[UseHolder]) -> list[Places]:
-    """Return the numbers of the servers in rounds, so that no round has two servers of one user.
+    """Divide the servers into rounds, so that no round has two servers of one user, and return their indices.
 
     Lives are drawn round by round, because a drawn life influences the next one of the same user.
     """
@@ -518,7 +549,14 @@ def _rounds(holders: Sequence[UseHolder]) -> list[Places]:
 
 
 def _up_to_limit(predicted: FloatArray, lives: FloatArray, limit: FloatArray, age: FloatArray) -> FloatArray:
-    """Return the lives, cut at the limit. A server that is predicted to reach the limit ends exactly there."""
+    """Return the lives, cut at the limit.
+
+    Args:
+        predicted: the lives before random variation. If one reaches the limit, the server ends exactly at the limit.
+        lives: the lives with variation.
+        limit: longest life; infinite without a limit.
+        age: seconds for which the server has held its GPU, below which no life is cut.
+    """
     ends = np.maximum(limit, age)
     found: FloatArray = np.where(predicted >= limit, ends, np.minimum(lives, ends))
     return found

@@ -1,7 +1,7 @@
 """Correct the next forecast for a pool by the errors of earlier forecasts, counted by busy episode.
 
 A busy episode lasts from the first ticket (a user's place in line) that waits until the line is empty. The waits of one
-episode are alike, so each episode counts once, however many tickets it had. Times are seconds; errors are in log time,
+episode are alike, so each episode counts once, however many tickets it had. Times are seconds. Errors are in log time,
 log(1 + minutes). P10 and P90 are the ends of the forecast interval: 10 % and 90 % of the waits should be shorter.
 """
 
@@ -29,11 +29,11 @@ class Rules:
     """The constants of the corrections, which were chosen by cross-validation over logs of several clusters.
 
     Attributes:
-        shift: log time by which a simulated P90 is assumed to be too low, before any wait is known.
+        shift: log time by which a simulated P90 is assumed to be too low, as long as no wait is known.
         shift_counts: weight of that assumption, as a number of busy episodes.
-        least_shift: log time by which P90 is raised at least.
-        batches: number of batches of waits after which the wait of the first in line is used in forecasts. Waits that
-            overlap in time are in one batch.
+        least_shift: the least log time by which P90 is raised.
+        batches: number of batches of waits from which it can be learned whether the wait of the first ticket in line
+            improves forecasts. Waits that overlap in time are one batch.
         limit_after: number of busy episodes after which the enforced limit may be shown as P90.
     """
 
@@ -53,9 +53,12 @@ class Lessons:
 
     Attributes:
         shift: log time by which P90 is raised and P10 lowered.
-        limit_is_p90: if an enforced limit bounds the wait, it is shown as P90, because that was better so far.
-        first_until: the median is corrected by the wait of the first in line, if that one joined before this time: then
-            the line has not been empty since the waits from which this was learned. Minus infinity for never.
+        limit_is_p90: True if the enforced limit of a wait, where there is one, is shown as P90, because it was the
+            better
+            P90 so far.
+        first_until: the median is corrected by the wait of the first ticket in line if that ticket joined before this
+            time.
+            The line has then not been empty since the waits from which this was learned. Minus infinity for never.
     """
 
     shift: float = RULES.shift
@@ -73,8 +76,9 @@ class Lessons:
         """Return the interval to show for a ticket: the simulated one with these corrections.
 
         Args:
+            simulated: the interval as it was simulated.
             at_most: the longest wait that enforced limits allow. None if there is no such limit.
-            first_joined: when the first in line joined. None if nobody is ahead.
+            first_joined: when the first ticket in line joined. None if this ticket is the first, or the line is empty.
             now: the present time, by the clock of `first_joined`.
             waited: seconds that this ticket has waited.
         """
@@ -86,8 +90,6 @@ class Lessons:
 
 @dataclass(slots=True)
 class _Mean:
-    """A running mean."""
-
     total: float = 0.0
     count: int = 0
 
@@ -106,7 +108,7 @@ class _Episode:
     Attributes:
         began: when its first ticket joined.
         errors: for each wait, log time by which it was longer than the simulated P90 (negative if shorter).
-        limit: for the waits with an enforced limit, how much better the limit would have been as P90, on average.
+        limit: mean advantage, over the waits with an enforced limit, of that limit as P90 over the forecast P90.
     """
 
     began: float
@@ -116,11 +118,11 @@ class _Episode:
 
 @dataclass(slots=True)
 class _Batch:
-    """Waits that overlap in time with the first of them, so that they count as one.
+    """A wait, and those that overlap in time with it; together they count as one observation.
 
     Attributes:
         joined, ended: beginning and end of the first of these waits.
-        gain: how much better the forecasts would have been with the wait of the first in line, on average.
+        gain: mean advantage, in log time, of forecasts that are corrected by the wait of the first ticket in line.
     """
 
     joined: float
@@ -143,7 +145,7 @@ class BusyEpisodes:
     def matured(
         self, simulated: Interval, waited: float, at_most: float | None = None, joined: float = math.inf
     ) -> None:
-        """Record a wait that is over, because the server has started.
+        """Record a wait that is over because the server has started, together with its forecast.
 
         Args:
             simulated: the interval that was simulated when the ticket joined the line.
@@ -175,7 +177,7 @@ class BusyEpisodes:
 
     @property
     def lessons(self) -> Lessons:
-        """Return the corrections for the next forecast."""
+        """The corrections for the next forecast."""
         if self._lessons is None:
             rules, count = self._rules, len(self._batches)
             first_helps = count >= rules.batches and sum(each.gain.value for each in self._batches) > 0
@@ -190,29 +192,37 @@ class BusyEpisodes:
 
 
 def is_new_episode(joined: float, until: float, began: float) -> bool:
-    """Whether a ticket joined an empty line, so that a new busy episode begins.
+    """Return whether a ticket joined an empty line, so that a new busy episode begins.
 
     Args:
         joined: when the ticket joined.
         until: when the last of the earlier waits ended.
-        began: when the last episode began. A ticket that joined at this very time belongs to it, even without a wait.
+        began: when the last episode began. A ticket that joined at that very time belongs to the last episode.
     """
     return joined >= until and joined > began
 
 
 def weighted(episodes: Iterable[Collection[float]]) -> list[tuple[float, float]]:
-    """Return (error, weight) of all waits, the smallest error first. The weights of one episode add up to 1."""
+    """Return (error, weight) of all waits, the smallest error first.
+
+    The weights of the waits of one episode add up to 1.
+
+    Args:
+        episodes: the errors of each busy episode.
+    """
     return sorted((error, 1 / len(errors)) for errors in episodes for error in errors)
 
 
 def shift_of(errors: Iterable[tuple[float, float]], count: int, rules: Rules = RULES) -> float:
     """Return the log time by which a simulated P90 is raised.
 
-    It is the weighted mean of what is assumed beforehand (`Rules.shift`) and of the 0.9 quantile of the errors.
+    It is the weighted mean of the initial assumption (`Rules.shift`) and of the 0.9 quantile of the errors.
 
     Args:
-        errors: how much longer waits were than the simulated P90, as `weighted` returns them.
+        errors: (error, weight) as `weighted` returns them. An error is how much longer a wait was than its simulated
+            P90.
         count: number of busy episodes.
+        rules: the constants.
     """
     left, quantile = HIGH * count, 0.0
     for error, weight in errors:

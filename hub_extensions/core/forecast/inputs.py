@@ -1,8 +1,8 @@
 """Make the input of the simulation from a snapshot of the queue.
 
-It has the same devices, leases (servers' rights to devices), tickets (users' places in line) and limits that admission
-reads. Pools (all devices of one kind) of which the hub knows too little are left out: MIG instances that are cut on
-request, and pools of which not all servers may use all nodes.
+The input has the same devices, leases (servers' rights to devices), tickets (users' places in line) and limits that
+admission reads. Pools (all devices of one kind) of which the hub knows too little are left out: MIG instances that are
+created on request, and pools of which not all servers may use all nodes.
 """
 
 from __future__ import annotations
@@ -30,20 +30,25 @@ ENDING = Left(15.0, 0.5)
 
 @lru_cache  # equal keys are one object: the history has thousands
 def kind_of_use(devices: int, share: int, limit: float | None = None) -> Hashable:
-    """Return the key that similar uses have in common, by which the durations are learned.
+    """Return the key that similar uses have in common. Durations of uses are learned separately for each key.
 
     Args:
+        devices: number of devices of the server.
+        share: thousandths of each device.
         limit: time limit in seconds that the user asked for. None if users do not ask for one.
     """
     return (devices, share) if limit is None else (devices, share, limit)
 
 
 def simulation_state(inputs: ForecastInputs, starting: float) -> tuple[SimulationState, dict[OfferId, Wish]]:
-    """Return the line to simulate, and for each offer what a user would wait for who joins now.
+    """Return the input of the simulation.
 
     Args:
         inputs: the snapshot of the queue, and the announced ends of servers.
         starting: seconds that a start takes.
+
+    Returns:
+        The lines to simulate, and for each offer the wish of an additional user who joins its line last.
     """
     return _StateBuilder(inputs).build(starting)
 
@@ -105,7 +110,10 @@ class _StateBuilder:
         return offered | {lease.share for lease in self._leases.get(pool, ())}
 
     def _devices(self, pool: str) -> tuple[str, ...]:
-        """Return the names of a pool's devices. Devices of a cluster have none, and are named after their leases."""
+        """Return names of a pool's devices.
+
+        Devices of a cluster have no names. A name is made up for each of them that has a lease or is free.
+        """
         if not self._counted:
             return self._capacity.devices(pool)
         (share,) = self._shares(pool)
@@ -136,7 +144,11 @@ class _StateBuilder:
         return HeldShares(lease.id, holder, (share,), frees, lease.pool, lease.server if counts else None)
 
     def _waiting(self, ticket: Ticket, cpu_queue: bool) -> Waiting | None:
-        """Return the ticket as it is simulated, or None if none of its offers is in a simulated pool."""
+        """Return the ticket in the form of the simulation, or None if none of its offers is in a simulated pool.
+
+        Args:
+            cpu_queue: whether the line for servers without a GPU is simulated too.
+        """
         lifetime = self._snapshot.lifetime
         limit = None if lifetime is None else (self._snapshot.start_allowance + lifetime).total_seconds()
         asked = self._inputs.asked.get(ticket.id, ticket.joined.timestamp())
@@ -162,7 +174,10 @@ class _StateBuilder:
         return Waiting(ticket.id, tuple(wishes), waited, ticket.server)
 
     def _is_shown(self, offer: GpuOffer, ticket: Ticket) -> bool:
-        """Whether a likely wait is shown: not if it depends on when the same user stops another server."""
+        """Return whether a likely wait may be shown to the ticket's user.
+
+        It may not if the wait depends on when the same user stops another server.
+        """
         if offer.pool not in self._shown:
             return False
         return not self._queues.is_passed(offer.pool, ticket) and not self._queues.can_be_overtaken(offer.pool, ticket)

@@ -1,4 +1,4 @@
-"""The likely wait as an interval (P10, P50 and P90 of the simulated waits), and the functions that correct it.
+"""The likely wait as an interval: P10, P50 and P90 of the simulated waits, and corrections of these.
 
 Times are seconds; errors are in log time, log(1 + minutes).
 """
@@ -34,11 +34,14 @@ class Interval:
 
 
 def quantiles(starts: Iterable[float], others: Iterable[float] = ()) -> Interval | None:
-    """Return the quantiles of the simulated starts of a ticket, or None if it never starts in too many of the worlds.
+    """Return the quantiles of the simulated starts of a ticket.
 
     Args:
         starts: the ticket's start in each simulated world (possible future), infinite if it never starts.
-        others: its starts in the worlds of a second simulation, which count like the first ones.
+        others: its starts in the worlds of a second simulation, which count like the first ones; empty without one.
+
+    Returns:
+        None if P90 would be infinite, because the ticket never starts in too many of the worlds.
     """
     ordered = sorted([*starts, *others])
     count = len(ordered)
@@ -49,7 +52,11 @@ def quantiles(starts: Iterable[float], others: Iterable[float] = ()) -> Interval
 
 
 def _at(ordered: Sequence[float], share: float) -> float:
-    """Return a quantile of sorted values, interpolated between the two nearest ones. `share` is from 0 to 1."""
+    """Return a quantile of sorted values, interpolated between the two nearest values.
+
+    Args:
+        share: which quantile, from 0 to 1.
+    """
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
@@ -58,19 +65,23 @@ def _at(ordered: Sequence[float], share: float) -> float:
 
 
 def log_time(seconds: float) -> float:
-    """Convert a wait to log time, in which errors are compared."""
+    """Convert a wait in seconds to log time, log(1 + minutes), in which errors are compared."""
     return math.log1p(max(0.0, seconds) / UNIT)
 
 
 def shifted(seconds: float, by: float) -> float:
-    """Return a wait, in seconds, that is longer by this much log time."""
+    """Return a wait in seconds, lengthened by this much log time (shortened if negative); at least 0."""
     return max(0.0, math.expm1(log_time(seconds) + by) * UNIT)
 
 
 def loss_90(p90: float, waited: float) -> float:
-    """Return how bad a forecast P90 was for a wait, in log time (the quantile loss).
+    """Return how bad a forecast P90 was for the real wait, in log time (the quantile loss).
 
-    A wait that is longer costs nine times as much as one that is shorter by the same log time.
+    A wait that is longer than P90 costs nine times as much as one that is shorter by the same log time.
+
+    Args:
+        p90: the forecast, in seconds.
+        waited: the real wait, in seconds.
     """
     beyond = log_time(waited) - log_time(p90)
     return max(HIGH * beyond, (HIGH - 1) * beyond)
@@ -82,10 +93,11 @@ def widened(simulated: Interval, by: float) -> Interval:
 
 
 def with_first(shown: Interval, first: float, waited: float = 0.0) -> Interval:
-    """Correct the median by the time that the first in line has waited, because waits in a line are alike.
+    """Correct the median by the time that the first ticket in line has waited, because waits in one line are alike.
 
-    The new median is the weighted mean of both in log time. For a ticket that has just joined both have the same
-    weight; the longer it has waited, the less the first one's wait counts.
+    The new median is the weighted mean, in log time, of the forecast median and the first ticket's wait. If this ticket
+    has
+    just joined, both have the same weight. The longer it has waited, the less the first ticket's wait counts.
 
     Args:
         shown: the interval before the correction.
@@ -103,8 +115,8 @@ def limited(shown: Interval, at_most: float | None, limit_is_p90: bool = False) 
     """Return the interval cut at the longest wait that enforced limits allow.
 
     Args:
-        at_most: that limit. None if there is none.
-        limit_is_p90: the limit is shown as P90.
+        at_most: that longest wait in seconds. None if there is no limit.
+        limit_is_p90: whether to show the limit as P90.
     """
     if at_most is None:
         return shown

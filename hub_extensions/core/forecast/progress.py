@@ -1,4 +1,4 @@
-"""Decide which reports of a training program about its remaining time are accepted, for the wait forecast."""
+"""Decide which reports of a training program about its remaining time the wait forecast accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OVERDUE = timedelta(minutes=10)
 
 
 def taken(before: Progress | None, report: Progress, now: datetime, started: datetime) -> Progress | None:
-    """Return the report to use from now on, or None if a new report is not accepted and the earlier one stays.
+    """Return `report` if it is accepted. None if it is not, so that the earlier report stays in use.
 
     Args:
         before: the report that was used until now. None if there was none.

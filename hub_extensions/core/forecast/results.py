@@ -1,4 +1,4 @@
-"""The results of the wait forecast: values, their accuracy, and the combination of a likely wait with its upper bound.
+"""The results of the wait forecast: values, their accuracy, and a likely wait combined with its upper bound.
 
 A busy episode is the time from the first ticket (a user's place in line) that waits until the line is empty. This
 module uses the standard library only, because pages and the database layer import it.
@@ -55,7 +55,7 @@ UNLIMITED = frozenset({"no-limit", "one-without-limit"})
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """The likely wait of a ticket, or of a user who joins the line of an offer, in seconds from the computation.
+    """The likely wait of a ticket, or of a user who joins an offer's line, in seconds from the time of the computation.
 
     Attributes:
         played: the interval as it was simulated.
@@ -70,18 +70,20 @@ class Likely:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """How long a user held a GPU: the part of a usage record that the forecast learns from.
+    """How long a user held a GPU: the part of a usage record from which the forecast learns.
 
     Attributes:
         key: key of the usage record.
+        user: name of the user.
         pool: the devices of one kind that its device belongs to.
+        devices: number of devices.
         share: thousandths of each device.
-        asked: when the user asked for it, seconds by the wall clock.
+        asked: when the user asked for the server, in seconds of the wall clock.
         lasted: seconds for which the server held its devices.
         at_limit: whether its time limit ended it, so that it would have lasted longer.
         starting: seconds from admission to ready. None if not known.
-        limit: time limit in seconds that the user asked for. None if users do not ask for one, as here; records
-            imported from a batch system can have one.
+        limit: time limit in seconds that the user asked for. None if users do not ask for one, which is so on this hub.
+            Records imported from a batch system can have one.
     """
 
     key: str
@@ -98,7 +100,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class KnownEnd:
-    """When a server will end, if that is known from a countdown to its stop or from a progress report.
+    """When a server will end, if a countdown to its stop or a progress report of its program tells.
 
     Attributes:
         seconds: time from now to the end.
@@ -114,10 +116,10 @@ class PoolView:
     """Numbers about one pool, for the sentence about when its servers usually end.
 
     Attributes:
-        finished: finished uses that the forecast has learned from.
-        held: leases (servers that have a device now).
-        people: users who have a lease; 0 if the leases have different sizes.
-        ending: leases that will probably end within `SOON_END`.
+        finished: number of finished uses that the forecast has learned from.
+        held: number of leases (servers that have a device now).
+        people: number of users who have a lease; 0 if the leases have different sizes.
+        ending: number of leases that will probably end within `SOON_END`.
     """
 
     finished: int
@@ -128,10 +130,10 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class LikelyWaits:
-    """All likely waits, as one computation found them.
+    """All likely waits that one computation found.
 
     Attributes:
-        at: running time to which the waits refer.
+        at: when they were computed, on the running clock (which stops while hub or service is down).
         elapsed: the machine's monotonic clock at that time, in seconds.
         tickets: ticket -> its likely wait.
         offers: offer -> likely wait of a user who joins its line.
@@ -149,15 +151,16 @@ class LikelyWaits:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A forecast that was shown to a waiting user, and its outcome, to learn from it.
+    """A forecast that was shown to a waiting user, and its outcome, from which accuracy and corrections follow.
 
     Attributes:
-        hour: full hours that the ticket had waited then; 0 for the forecast at the join.
-        at, running: time of the forecast by the wall clock and in running time.
+        hour: full hours that the ticket had waited then; 0 for the forecast when it joined.
+        at: wall-clock time of the forecast.
+        running: time of the forecast on the running clock (which stops while hub or service is down).
         ahead: number of tickets that were ahead.
         played, shown: the interval as simulated, and as the user saw it.
-        at_most: the upper bound in seconds. None if there was none.
-        rough: whether it was marked as rough.
+        at_most: the upper bound of the wait in seconds. None if there was none.
+        rough: whether it was shown as rough.
         end: ``started``; ``left`` or ``changed`` if the outcome cannot be known; "" while the ticket waits.
         waited: seconds from the forecast to the start. None if the server has not started.
         over: when the wait ended. None while the ticket waits.
@@ -186,9 +189,9 @@ class ForecastInputs:
 
     Attributes:
         snapshot: the queue, as admission sees it.
-        now: running time.
-        asked: ticket or lease -> when the user asked for it, seconds by the wall clock.
-        ends: lease -> its end, if a countdown or progress report gives it. Other leases are missing.
+        now: the time on the running clock (which stops while hub or service is down).
+        asked: ticket or lease -> when the user asked for it, in seconds of the wall clock.
+        ends: lease -> its end, if a countdown or progress report tells. Other leases are missing.
     """
 
     snapshot: QueueSnapshot
@@ -199,7 +202,7 @@ class ForecastInputs:
 
 @dataclass(frozen=True, slots=True)
 class WaitForecasts:
-    """The likely waits for one snapshot of the queue. Tickets, offers and pools without one are missing.
+    """The likely waits for one snapshot of the queue. A ticket, offer or pool is missing if no wait is known for it.
 
     Attributes:
         tickets: ticket -> its likely wait.
@@ -218,7 +221,7 @@ class WaitForecasts:
 class Accuracy:
     """How well the forecasts for one pool came true. None means not known.
 
-    The last busy episodes are judged, and each counts once, however many tickets it had.
+    Only the last busy episodes are judged. Each counts once, however many tickets it had.
 
     Attributes:
         matured: number of forecasts that are judged, because their servers have started.
@@ -226,8 +229,8 @@ class Accuracy:
         coverage_90: share of the waits that were shorter than P90; 0.9 is right.
         coverage_80: share of the waits between P10 and P90; 0.8 is right.
         median_error: median difference between P50 and the real wait, in seconds.
-        worse_than_plain: the median of earlier waits would have been a better forecast.
-        rough: users see the forecasts marked as rough.
+        worse_than_plain: whether the median of earlier waits would have been a better forecast.
+        rough: whether users see the forecasts marked as rough.
     """
 
     pool: str
@@ -241,7 +244,11 @@ class Accuracy:
 
 
 def accuracy_of(pool: str, given: Iterable[Given]) -> Accuracy:
-    """Judge the forecasts of the last busy episodes. `given` has them in the order in which the waits ended."""
+    """Judge the forecasts of the last busy episodes.
+
+    Args:
+        given: the forecasts of the pool, in the order in which the waits ended.
+    """
     episodes = busy_episodes([each for each in given if each.end == "started" and each.waited is not None])
     if not episodes:
         return Accuracy(pool)
@@ -276,7 +283,10 @@ def busy_episodes(given: Iterable[Given]) -> list[list[Given]]:
 
 
 def _worse_than_plain(episodes: Sequence[Sequence[Given]]) -> bool:
-    """Whether a plain forecast would have been better: the median of all waits that were known when a ticket joined."""
+    """Return whether the median of all waits known when a ticket joined would have been a better forecast.
+
+    False if too few busy episodes are known.
+    """
     joins = [
         (each.running.timestamp(), number, each)
         for number, some in enumerate(episodes)
@@ -320,16 +330,16 @@ def with_likely(
     age: timedelta = timedelta(0),
     as_of: datetime | None = None,
 ) -> WaitForecast:
-    """Combine the upper bound of a wait with its likely wait to what users see. No quantile exceeds the bound.
+    """Combine the upper bound of a wait with its likely wait, as users see both. No quantile exceeds the bound.
 
     Args:
         bound: the wait with its upper bound, if there is one.
         likely: the likely wait. None if none was computed.
-        view: numbers about the pool. None if nothing was computed for it.
+        view: numbers about the pool. None if nothing was computed for it; `bound` is then returned unchanged.
         title: title of the offer, for the reason.
-        rough: the likely wait is marked as rough.
+        rough: whether the likely wait is marked as rough.
         age: time since `likely` was computed.
-        as_of: wall-clock time at which it was computed.
+        as_of: wall-clock time at which it was computed. None if `likely` is None.
     """
     if bound.now or view is None:
         return bound
@@ -355,7 +365,11 @@ def with_likely(
 
 
 def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequence[timedelta]:
-    """Return P10, P50 and P90 of the remaining wait, if the likely wait was computed `age` ago."""
+    """Return P10, P50 and P90 of the wait that is left, if the likely wait was computed `age` ago.
+
+    Args:
+        at_most: the upper bound; None if there is none.
+    """
     shown = likely.shown
     p10, p50, p90 = (max(0.0, each - age.total_seconds()) for each in (shown.p10, shown.p50, shown.p90))
     most = None if at_most is None else at_most.total_seconds()
@@ -364,7 +378,10 @@ def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequen
 
 
 def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:
-    """Return the sentence that explains the wait: when the servers that have such a GPU usually end, or another one."""
+    """Return the reason to show with a likely wait; None if there is nothing to explain.
+
+    It is when the servers that have such a GPU usually end. If that may not be shown, it explains the upper bound.
+    """
     if bound.reason is not None and bound.reason.reason == "place-ends-first":
         return bound.reason
     found = usual_ends(view, title)
@@ -376,12 +393,12 @@ def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:
 def usual_ends(view: PoolView, title: str, ahead: int | None = None) -> Reason | None:
     """Return a sentence about when the servers that have such a GPU usually end.
 
-    None if there are so few users that it would tell others about one person.
+    None if there are so few users that the sentence would tell others about one person.
 
     Args:
-        view: counts of the pool.
+        view: numbers about the pool.
         title: title of the offer.
-        ahead: number of tickets ahead, for the wording of a place in line. None for an offer.
+        ahead: number of tickets ahead of the reader, which the sentence then includes. None for a text about the offer.
     """
     if view.people < PEOPLE or view.held < 2:
         return None

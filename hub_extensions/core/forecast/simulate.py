@@ -1,6 +1,6 @@
-"""Simulate the lines: when each ticket (a user's place in line) starts, if every server keeps its GPU for a given time.
+"""Simulate the lines: when each ticket (a user's place in line) starts, given how long every server keeps its GPU.
 
-That time, the life of a use, is not known. So it is drawn at random from past uses, again and again: each set of lives
+That time, the life of a use, is not known. So it is drawn at random from past uses many times: each set of lives
 gives one possible future, called a world. Many worlds are simulated at once, and an array has one row per world. Times
 are seconds from now. The rules of who is next are those of ``core/queue/discipline.py``; ``benchmarks/discipline.py``
 checks on random lines that both admit the same tickets.
@@ -40,7 +40,7 @@ class GivenUp(Exception):
 
 
 def always() -> bool:
-    """Return True: the default of `go_on`, which never stops the simulation."""
+    """Return True. This is the default of the parameter `go_on`; it lets the simulation run to its end."""
     return True
 
 
@@ -49,11 +49,13 @@ class HeldShares:
     """A server that holds shares of devices now.
 
     Attributes:
-        holder: the user and the offer, from which the remaining time is drawn.
+        id: id of its lease.
+        holder: its user and offer, for which the remaining time is drawn.
         shares: (device, thousandths) of each device.
         frees: False if its end frees no device, because another program stays on it, or the device is lost.
         pool: the pool from whose past uses its life is drawn. "" if it is the pool of the devices.
-        server: name of the server, if it counts towards the limit of GPUs per user. None if it does not (any more).
+        server: name of the server, if it counts towards the limit of GPUs per user. None if it does not count (any
+            more).
     """
 
     id: str
@@ -71,10 +73,11 @@ class Wish:
     Attributes:
         pool: the pool in whose line the ticket waits; `CPU` for a server that needs a start but no device.
         share: thousandths of each of `devices` devices.
-        holder: the user and the offer, from which the time is drawn for which the server will hold its GPU.
+        holder: the ticket's user and offer, for which it is drawn how long the server will hold its GPU.
+        devices: number of devices.
         place: the ticket's place in this line (a serial number). Tickets with equal places are served in their order.
-        held_up: nobody can get this offer now, but the ticket still keeps its place in line.
-        shown: a likely wait may be shown for this offer.
+        held_up: True if nobody can get this offer now. The ticket still keeps its place in line.
+        shown: whether a likely wait may be shown for this offer.
     """
 
     pool: str
@@ -88,9 +91,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A ticket in line (a user's place), as it is simulated.
+    """A ticket (a user's place in line) in the form of the simulation.
 
     Attributes:
+        id: id of the ticket.
         wishes: the offers that it accepts, in the user's order of preference; empty for CPU only.
         waited: seconds that it has waited so far.
         server: name of the server that will start.
@@ -104,12 +108,12 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """The limit of servers that may be starting at the same time.
+    """The limit of simultaneous starts.
 
     Attributes:
-        most: that number.
-        takes: seconds from admission to ready.
-        starting: seconds until each server that is starting now is ready.
+        most: how many servers may be starting at the same time.
+        takes: seconds that each start takes, from admission to ready.
+        starting: for each server that is starting now, seconds until it is ready.
     """
 
     most: int
@@ -119,15 +123,15 @@ class Brake:
 
 @dataclass(frozen=True, slots=True)
 class SimulationState:
-    """Everything on which the simulated waits depend, apart from the lives.
+    """Everything on which the simulated waits depend, apart from the lives (for how long servers hold their GPUs).
 
     Attributes:
-        pools: pool -> the devices that this hub may give to servers.
+        pools: pool -> names of the devices that this hub may give to servers.
         held: the servers that hold devices now.
         waiting: the tickets in line, in the order of their first places.
         brake: the limit of simultaneous starts. None if it cannot delay anybody.
         held_up: pools of which nobody can get a device now.
-        whole: thousandths (or slices) of a whole device.
+        whole: the number that stands for a whole device in all shares, thousandths by default.
         limit: number of servers with a GPU that one user may have. None if there is no limit.
     """
 
@@ -141,17 +145,20 @@ class SimulationState:
 
 
 def draws_for(servers: int) -> int:
-    """Return how many worlds to simulate: fewer if there are many servers, because a life is drawn for each."""
+    """Return how many worlds to simulate: the more servers hold a device or wait, the fewer.
+
+    Each server needs a life (length of use) in each world.
+    """
     return max(FEWEST_DRAWS, min(DRAWS, LIVES // servers)) if servers else DRAWS
 
 
 @dataclass(frozen=True, slots=True)
 class Worlds:
-    """The result of a simulation. All times are seconds from now, in each world; `NEVER` if it does not happen.
+    """The result of a simulation. All times are seconds from now, in each world; `NEVER` if the event does not happen.
 
     Attributes:
         starts: ticket -> when its server starts.
-        asks: for each of the requested offers, when a server would start whose user joins the line last.
+        asks: for each of the requested offers, when the server of a user who joins the line last would start.
         left: id of a server that holds devices now -> when it ends.
     """
 
@@ -171,11 +178,12 @@ def simulate(
     """Draw lives for all servers, and simulate the lines with them.
 
     Args:
+        state: the lines.
         histories: pool -> durations of its finished uses.
         seed: seed of the random numbers.
-        asks: offers for which the wait of a user is simulated who joins the line last.
+        asks: offers for which the start of an additional user who joins the line last is simulated too.
         go_on: called now and then; if it returns False, the simulation stops.
-        by_curve: pools for which lives are drawn without regard to the user.
+        by_curve: pools for which lives are drawn from the survival curve, without regard to the user.
 
     Raises:
         GivenUp: `go_on` returned False.
@@ -209,7 +217,11 @@ def simulate(
 
 
 def _lives(draws: Draws, holders: Sequence[UseHolder], go_on: Callable[[], bool]) -> Iterator[FloatArray]:
-    """Draw the lives of these servers, in their order, and call `go_on` in between."""
+    """Draw the lives of these servers, in their order, and call `go_on` in between.
+
+    Raises:
+        GivenUp: `go_on` returned False.
+    """
     for part in range(0, len(holders), TOGETHER):
         if not go_on():
             raise GivenUp
@@ -229,9 +241,10 @@ def simulate_lives(
     asks: Sequence[Wish] = (),
     go_on: Callable[[], bool] = always,
 ) -> tuple[dict[str, FloatArray], list[FloatArray]]:
-    """Simulate the lines with given lives.
+    """Simulate the lines with lives that are given instead of drawn.
 
     Args:
+        state: the lines.
         left: id of a server that holds devices now -> seconds until its end, in each world. A server that is missing
             never ends.
         life: returns how long a server will hold its GPU if it gets an offer.
@@ -239,8 +252,8 @@ def simulate_lives(
         asks, go_on: as in `simulate`.
 
     Returns:
-        Ticket -> its start in each world, and for each of `asks` the start of a user who joins last. `NEVER` if it does
-        not start.
+        Ticket -> its start in each world; and for each of `asks` the start of a user who joins last. A start that never
+        happens is `NEVER`.
     """
     lives: dict[int, FloatArray] = {}
     for ticket in state.waiting:
@@ -272,7 +285,10 @@ def _without_brake(
     asks: Sequence[Wish],
     go_on: Callable[[], bool],
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the starts of the tickets and of `asks`, one row per world, without the limit of simultaneous starts."""
+    """Return the starts of the tickets and of `asks` as if any number of servers could start at once.
+
+    Both arrays have one row per world.
+    """
     state = replace(state, brake=None)
     starts, found = np.zeros((count, len(state.waiting))), np.full((count, len(asks)), NEVER)
     slots = {pool: _Slots(size, _held_in(state, pool), left, count) for pool, size in _slot_pools(state, asks).items()}
@@ -299,7 +315,12 @@ def _without_brake(
 
 
 def _exceeds(brake: Brake, starts: FloatArray, asked: FloatArray) -> Flags:
-    """Return in which worlds these starts exceed the limit of simultaneous starts."""
+    """Return a mask of the worlds in which these starts exceed the limit of simultaneous starts.
+
+    Args:
+        starts: the start of each ticket, one row per world.
+        asked: the start for each requested offer, one row per world.
+    """
     under_way = np.tile(np.array(brake.starting) - brake.takes, (len(starts), 1))
     every = np.sort(np.concatenate((under_way, starts), axis=1), axis=1)
     over: Flags = np.zeros(len(starts), dtype=bool)
@@ -325,12 +346,14 @@ def _by_place(waiting: Sequence[Waiting]) -> list[int]:
 
 
 def _slot_pools(state: SimulationState, asks: Sequence[Wish]) -> dict[str, int]:
-    """Return the pools that can be simulated in the fast way, each with its number of slots.
+    """Return the pools that can be simulated in a fast way, each with its number of slots.
 
     A slot is the room for one share on a device. In the fast way, one ticket after another takes the slot that is free
-    next, in the order of their first places. This needs pools with equal slots, in whose lines no ticket can be delayed
-    by the limit per user, waits for an offer that nobody can get, or comes in another order than in another line. The
-    tickets in it that accept several offers must wait for such pools only.
+    next, in the order of their first places. A pool can be simulated so if its slots are equal, and if all of this is
+    true
+    for each ticket in its line: the limit per user cannot delay it, it waits for no offer that nobody can get, its
+    place is
+    in the same order as in other lines, and it accepts only offers of such pools.
     """
     limited = set(_limited_users(state, state.waiting))
     wanted: dict[str, list[Wish]] = {pool: [] for pool in state.pools}
@@ -369,9 +392,9 @@ def _slot_pools(state: SimulationState, asks: Sequence[Wish]) -> dict[str, int]:
 
 
 def _start_in(pools: Sequence[_Slots], lives: Sequence[FloatArray]) -> FloatArray:
-    """Start a ticket in that of its pools that has a free slot first, and return when, in each world.
+    """Start a ticket in the first of its pools that has a free slot, and return when it starts in each world.
 
-    If several have a free slot at the same time, it starts in the one that the user prefers.
+    If several pools have a free slot at the same time, it starts in the one that the user prefers.
     """
     free = np.array([pool.next_free() for pool in pools])
     chosen = free.argmin(axis=0)
@@ -382,7 +405,7 @@ def _start_in(pools: Sequence[_Slots], lives: Sequence[FloatArray]) -> FloatArra
 
 
 def _limited_users(state: SimulationState, waiting: Sequence[Waiting]) -> dict[str, set[str]]:
-    """Return user -> servers, for users with so many servers and tickets that the limit per user may delay a ticket."""
+    """Return user -> servers, for the users with so many servers and tickets that the limit per user may delay one."""
     if state.limit is None:
         return {}
     servers: dict[str, set[str]] = {}
@@ -396,7 +419,14 @@ def _limited_users(state: SimulationState, waiting: Sequence[Waiting]) -> dict[s
 
 
 def equal_slots(devices: Sequence[str], held: Sequence[HeldShares], wishes: Sequence[Wish], whole: int = WHOLE) -> int:
-    """Return how many servers fit on the devices if all have the same share of one device; 0 if shares differ."""
+    """Return how many servers fit on the devices if all have the same share of one device; 0 if their shares differ.
+
+    Args:
+        devices: the devices of a pool.
+        held: the servers that hold shares of them now.
+        wishes: what the tickets in line ask for.
+        whole: the number that stands for a whole device in all shares.
+    """
     shares = {wish.share for wish in wishes} | {share for each in held for _, share in each.shares}
     if any(wish.devices != 1 for wish in wishes) or any(len(each.shares) != 1 for each in held) or len(shares) != 1:
         return 0
@@ -410,8 +440,9 @@ class SimulatedAdmission:
     """One admission in one world: which ticket starts when, with which offer and device.
 
     Attributes:
+        ticket: id of the ticket.
         at: seconds from now.
-        wish: number of the offer it gets, in the user's order of preference, from 0.
+        wish: index of the offer it gets in the user's order of preference, from 0.
         device: the device it gets, the first if there are several. None for CPU only.
     """
 
@@ -424,7 +455,14 @@ class SimulatedAdmission:
 def simulate_admissions(
     state: SimulationState, left: Mapping[str, float], life: Callable[[Wish], float]
 ) -> list[SimulatedAdmission]:
-    """Simulate one world with given lives, and return its admissions in their order, for comparison with the queue."""
+    """Simulate one world with given lives, and return its admissions in their order.
+
+    They are compared with those of the real queue.
+
+    Args:
+        left: id of a server that holds devices now -> seconds until its end.
+        life: returns how long a server will hold its GPU if it gets an offer.
+    """
     if not state.waiting:
         return []
     lives = {id(wish): np.array([life(wish)]) for ticket in state.waiting for wish in ticket.wishes if wish.pool != CPU}
@@ -435,7 +473,10 @@ def simulate_admissions(
 
 
 class _Slots:
-    """A pool of equal slots (room for one share each). The first ticket in line takes the slot that is free next."""
+    """A pool of equal slots, each the room for one share on a device.
+
+    The next ticket in line takes the slot that is free first.
+    """
 
     def __init__(self, slots: int, held: Sequence[HeldShares], left: Mapping[str, FloatArray], count: int) -> None:
         self._now: FloatArray = np.zeros(count)
@@ -451,12 +492,12 @@ class _Slots:
         return found
 
     def take(self, at: FloatArray, life: FloatArray, worlds: Flags) -> None:
-        """Let the next ticket start at `at`, so that no later ticket starts sooner.
+        """Let the next ticket in line start at the times `at`. No later ticket in this line starts sooner.
 
         Args:
             at: its start, in each world.
-            life: how long it holds the slot.
-            worlds: the worlds in which it takes the slot of `next_free` here, and not one of another pool.
+            life: how long it holds the slot, in each world.
+            worlds: mask of the worlds in which it takes a slot of this pool, and not one of another pool.
         """
         self._now = at
         until = np.where(worlds, at + life, self._free[self._rows, self._next])
@@ -467,9 +508,10 @@ class _Events:
     """Lines that depend on each other, simulated event by event.
 
     Lines depend on each other if tickets accept several offers, by the limit of simultaneous starts, and by the limit
-    per user. At each moment, the first ticket at the head of a line for which a device is free is admitted, until there
-    is none. Then the world moves on to the next end of a use or, if too many servers are starting, of a start. The
-    worlds are simulated side by side, but each has its own present time.
+    per user. At each moment, the first ticket at the head of a line for which a device is free is admitted, and then
+    the
+    next, until no such ticket is left. Then the world moves on to the next end of a use or, if too many servers are
+    starting, to the next end of a start. The worlds are simulated side by side, but each has its own present time.
     """
 
     def __init__(
@@ -506,7 +548,7 @@ class _Events:
     def _name_tickets(
         self, waiting: Sequence[Waiting], wishes: Sequence[Sequence[Wish]], lives: Mapping[int, FloatArray]
     ) -> None:
-        """Fill the tables of the lines, and of what each ticket would take in each of its lines."""
+        """Fill the tables of the lines, and of the devices that each ticket would take in each of its lines."""
         lines, tickets = len(self._queues), len(waiting)
         number = {pool: at for at, pool in enumerate(self._queues)}
         in_line: list[dict[int, list[int]]] = [{} for _ in self._queues]  # ticket -> its wishes in that line
@@ -556,7 +598,7 @@ class _Events:
                 self._queues_of[ticket, at], self._positions_of[ticket, at] = line, position
 
     def _limit_users(self, waiting: Sequence[Waiting]) -> None:
-        """Fill the tables of the limit per user: servers of users whose tickets it may delay, and these tickets."""
+        """Fill the tables of the limit per user: the servers that count, and the tickets that the limit may delay."""
         limited = _limited_users(self._state, waiting)
         self._server: dict[tuple[str, str], int] = {}
         for user, servers in limited.items():
@@ -578,7 +620,7 @@ class _Events:
         self._started: Flags = np.zeros((self._count, tickets + 1), dtype=bool)
 
     def _name_devices(self, wishes: Sequence[Wish], left: Mapping[str, FloatArray]) -> None:
-        """Fill the tables of the devices, line by line, and of what is held of them."""
+        """Fill the tables of the devices, line by line, and of the shares of them that are held."""
         state, number = self._state, dict[str, int]()
         lines: list[int] = []
         for line, pool in enumerate(self._queues):
@@ -622,7 +664,7 @@ class _Events:
     # ------------------------------------------------------------------ time
 
     def run(self, go_on: Callable[[], bool]) -> None:
-        """Simulate until nobody waits any more, or until no event is left.
+        """Simulate until nobody waits any more, or until nothing more can happen.
 
         Raises:
             GivenUp: `go_on` returned False.
@@ -655,7 +697,7 @@ class _Events:
         return found
 
     def _is_wanted(self, rows: Places) -> Flags:
-        """Whether anybody still waits in these worlds."""
+        """Return a mask of the worlds `rows` in which somebody still waits."""
         asked = np.array([number for number, (_, _, can) in enumerate(self._asks) if can], dtype=np.int64)
         answered = np.asarray(np.isfinite(self.asked[rows][:, asked]).all(axis=1))
         found: Flags = (self._left[rows] > 0) | ~answered
@@ -678,7 +720,12 @@ class _Events:
     # ------------------------------------------------------------------ who is next
 
     def _admit(self, rows: Places, room: Flags) -> Flags:
-        """Admit one ticket in each world where one can start. Return True for each of these worlds."""
+        """Admit one ticket in each world where one can start, and return a mask of these worlds.
+
+        Args:
+            rows: the worlds.
+            room: mask of the worlds in which the limit of simultaneous starts allows one more start.
+        """
         waiting = self._waiting if len(rows) == self._count and not self._splits else self._waiting[rows]
         lines = np.arange(len(self._queues))
         head = waiting.argmax(axis=2)
@@ -745,7 +792,14 @@ class _Events:
             self._hold(rows, server, 1)
 
     def _answer(self, rows: Places, room: Flags) -> None:
-        """Note for which of `asks` a user who joins last would start now, because nobody in line can start now."""
+        """Record the start of users who would join last, in each of the worlds where such a user could start now.
+
+        This is called when no ticket in line can start now.
+
+        Args:
+            rows: the worlds.
+            room: mask of the worlds in which the limit of simultaneous starts allows one more start.
+        """
         for number, (line, wish, can) in enumerate(self._asks):
             if can:
                 still = room & ~np.isfinite(self.asked[rows, number]) & ~self._waiting[rows, line].any(axis=1)
@@ -765,7 +819,7 @@ class _Events:
         self._holder[rows, device, column] = len(self._server) if server is None else server
 
     def _release(self, rows: Places) -> None:
-        """Free the devices of the uses that have ended by now in these worlds."""
+        """Free the devices of the uses that have ended by the present time of each of the worlds `rows`."""
         at, device, column = np.nonzero(self._ends[rows] <= self._now[rows, None, None])
         if not len(at):
             return
@@ -776,7 +830,13 @@ class _Events:
             self._hold(row, self._holder[row, device, column], -1)
 
     def _hold(self, rows: Places, server: Places, change: int) -> None:
-        """Count servers towards the limit per user, or not any more, and update which tickets it delays."""
+        """Change the number of servers that count towards the limit per user, and update which tickets it delays.
+
+        Args:
+            rows: the worlds.
+            server: the server in each world.
+            change: 1 if the server begins to count, -1 if it counts no more.
+        """
         limit = self._state.limit or 0
         for row, name in zip(rows.tolist(), server.tolist(), strict=True):
             if name == len(self._server):

@@ -67,18 +67,20 @@ class WaitModel:
     ) -> None:
         """Learn from the forecast that a user got when joining the line, now that the wait is over.
 
-        `BusyEpisodes.matured` describes the arguments; `played` is the simulated interval.
+        Args:
+            played: the simulated interval.
+            waited, at_most, joined: as in `BusyEpisodes.matured`.
         """
         self._episodes.setdefault(pool, BusyEpisodes()).matured(played, waited, at_most, joined)
 
     def finished(self, pool: str) -> int:
-        """Return the number of this pool's uses from which the model has learned."""
+        """Return the number of this pool's finished uses from which the model has learned."""
         history = self.histories.get(pool)
         return 0 if history is None else history.finished
 
     @property
     def starting(self) -> float:
-        """Seconds that a start usually takes, from admission to ready."""
+        """The median of the latest starts, in seconds from admission to ready."""
         ordered = sorted(self._starts)
         return ordered[len(ordered) // 2] if ordered else FIRST_START
 
@@ -91,13 +93,17 @@ class WaitModel:
         go_on: Callable[[], bool] = always,
         now: float = math.inf,
     ) -> Waits:
-        """Return the likely waits of lines that are given as input of the simulation; see `likely_waits`."""
+        """Return the likely waits of the simulation's own input `queue`; see `likely_waits` for the arguments."""
         return likely_waits(
             queue, self.histories, self._episodes, seed=seed, asks=asks, at_most=at_most, go_on=go_on, now=now
         )
 
     def answer(self, inputs: ForecastInputs, seed: int, go_on: Callable[[], bool] = always) -> WaitForecasts:
-        """Return the likely wait of each ticket in line, and for each offer that of a user who joins now.
+        """Return the likely wait of each ticket in line, and for each offer the wait of a user who joins its line now.
+
+        Args:
+            seed: seed of the random numbers.
+            go_on: called now and then; if it returns False, the computation stops.
 
         Raises:
             GivenUp: `go_on` returned False.
@@ -127,7 +133,7 @@ class Waits:
 
     Attributes:
         tickets: ticket -> its likely wait.
-        asks: for each of the requested offers, the likely wait of a user who joins last.
+        asks: for each of the requested offers, the likely wait of a user who joins its line last.
         left: lease -> median of the simulated seconds until its end.
     """
 
@@ -147,18 +153,18 @@ def likely_waits(
     go_on: Callable[[], bool] = always,
     now: float = math.inf,
 ) -> Waits:
-    """Return the likely wait of each ticket, and for each of `asks` that of a user who joins last.
+    """Return the likely wait of each ticket, and for each of `asks` the wait of a user who joins its line last.
 
     Args:
         state: the lines to simulate.
         histories: pool -> durations of its finished uses.
-        episodes: pool -> the errors of its earlier forecasts.
+        episodes: pool -> the errors of its earlier forecasts. A pool without any is missing.
         seed: seed of the random numbers.
-        asks: offers for which the wait of a user is simulated who joins last.
-        at_most: ticket -> longest wait that enforced limits allow, in seconds.
+        asks: offers for which the wait of an additional user who joins last is simulated too.
+        at_most: ticket -> longest wait that enforced limits allow, in seconds. None, or a missing ticket: no limit.
         go_on: called now and then; if it returns False, the computation stops.
-        now: seconds by the clock by which `episodes` has the joins. Infinite if not known; then forecasts are not
-            corrected by the wait of the first in line.
+        now: the present time in seconds, by the clock of `joined` in `BusyEpisodes.matured`. Infinite if not known;
+            forecasts are then not corrected by the wait of the first ticket in line.
 
     Raises:
         GivenUp: `go_on` returned False.
@@ -197,13 +203,15 @@ def likely_waits(
 
 @dataclass(frozen=True)
 class _PoolView:
-    """How the simulated waits of one pool become the waits to show.
+    """What turns the simulated waits of one pool into the waits to show.
 
     Attributes:
         lessons: the corrections that follow from earlier forecasts.
         first: the first ticket in line. None if nobody waits.
-        nameless: the pool has too few users to distinguish them. Then the quantiles are those of two simulations, the
-            second one with lives drawn from the survival curve.
+        now: the present time, by the clock of the earlier forecasts.
+        nameless: whether the pool has too few users to distinguish them. The quantiles are then those of two
+            simulations,
+            the second one with lives drawn from the survival curve.
     """
 
     lessons: Lessons
@@ -213,7 +221,7 @@ class _PoolView:
 
     @staticmethod
     def of(episodes: BusyEpisodes | None, first: Waiting | None, now: float, nameless: bool) -> _PoolView:
-        """Return the value for a pool; `episodes` is None if no wait with a forecast is over yet."""
+        """Return the `_PoolView` of a pool. `episodes` is None if no wait with a forecast is over yet."""
         return _PoolView(Lessons() if episodes is None else episodes.lessons, first, now, nameless)
 
     def likely(

@@ -1,9 +1,9 @@
-"""Assign the series of dcgm-exporter to leases and devices, and convert their values to percent and bytes.
+"""Find out which series of dcgm-exporter measures which lease or device, and convert the values to percent and bytes.
 
-On a cluster, a series belongs to a lease if it names the lease's pod, as the kubelet reported it to the exporter. The
-series is checked against the pod's uid and age, its node and its MIG profile. On one machine, a series belongs to a
-device by the card's UUID and NVML's id of the GPU instance. A card that several servers share is measured as a whole,
-so its use is never attributed to one server.
+On a cluster, a series belongs to a lease (a server's right to a GPU) if it names the lease's pod, as the kubelet
+reported it to the exporter. The series is checked against the pod's uid and age, its node and its MIG profile. On one
+machine, a series belongs to a device by the card's UUID and NVML's id of the GPU instance. A card that several servers
+share is measured as a whole, so its use is never attributed to one server.
 
 Labels and names are those of dcgm-exporter 2.4 to 4.9 (``transformation/kubernetes.go``, ``etc/default-counters.csv``,
 release notes of 4.9.0), and what OpenTelemetry and Datadog make of them on the way to Prometheus.
@@ -129,7 +129,13 @@ WHY: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class MetricSeries:
-    """A time series and its newest sample. `value` is None if it is not a finite number."""
+    """A Prometheus time series and its newest sample.
+
+    Attributes:
+        metric: name of the metric.
+        at: time of the sample.
+        value: value of the sample; None if it is not a finite number.
+    """
 
     metric: str
     labels: Mapping[str, str]
@@ -143,10 +149,13 @@ class DcgmUse:
 
     Attributes:
         uuid: the device's UUID; "" if only its card is known (a MIG device of a cluster).
-        at: time by the clock of Prometheus.
-        used_percent: 0 to 100, of this device alone; None if several servers share it.
-        card_percent: use of all servers on a shared device together, an upper bound of the lease's own; None otherwise.
-        memory_bytes: None if not known.
+        at: time of the measurement, by the clock of Prometheus.
+        used_percent: use of this device alone, 0 to 100; None if several servers share it.
+        source: ``dcgm``.
+        counters: further counters of the device; None if none is known.
+        memory_bytes: memory in use; None if not known.
+        card_percent: for a device that several servers share, their use together, an upper bound of each server's use.
+            None if the device is not shared.
     """
 
     uuid: str
@@ -160,7 +169,7 @@ class DcgmUse:
 
 @dataclass(frozen=True, slots=True)
 class PodGpu:
-    """A server's GPU on a cluster, as far as the cluster reports it, to find its series.
+    """What the cluster reports about the GPU of one server, by which its series is found.
 
     Attributes:
         lease: id of the server's lease (its right to the GPU).
@@ -170,8 +179,8 @@ class PodGpu:
         since: the pod's start; None if not known.
         profile: the MIG profile's name; None for whole cards.
         devices: number of devices.
-        shared: other pods may use the same device (time-slicing, MPS, a fraction).
-        factor: factor that converts a value to one of the device alone; None if not known.
+        shared: whether other pods may use the same device (time-slicing, MPS, a fraction).
+        factor: factor that converts a measured value to a value of the device alone; None if not known.
     """
 
     lease: str
@@ -188,14 +197,14 @@ class PodGpu:
 
 @dataclass(frozen=True, slots=True)
 class CardGpu:
-    """A device of this machine, to find its series.
+    """What is known about one device of this machine, by which its series is found.
 
     Attributes:
         uuid: UUID of the device.
         card: UUID of its card.
         instance: NVML's id of its GPU instance; "" for a whole card.
-        factor: factor that converts a value to one of the device alone; None if not known.
-        shared: other devices share the GPU instance.
+        factor: factor that converts a measured value to a value of the device alone; None if not known.
+        shared: whether other devices share the GPU instance.
     """
 
     uuid: str
@@ -207,10 +216,10 @@ class CardGpu:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Devices of one kind that an exporter measures now.
+    """Devices of one kind that a dcgm-exporter measures now.
 
     Attributes:
-        hosts: values of the labels that may name their node.
+        hosts: values of those labels that may name the devices' node.
         profile: MIG profile; "" for whole cards.
     """
 
@@ -220,12 +229,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Joined:
-    """The series that measure each GPU. The keys are lease ids on a cluster, and UUIDs of devices on one machine.
+    """The measurement of each GPU, or why it has none. The keys are lease ids on a cluster, and UUIDs on one machine.
 
     Attributes:
-        uses: the measurements.
-        missing: for each GPU without a measurement the reason why, a key of `WHY`.
-        named: the labels of the series contain names of nodes, so that a series of another node can be recognised.
+        uses: GPU -> its measurement.
+        missing: GPU without a measurement -> the reason, a key of `WHY`.
+        named: whether labels of the series contain names of nodes, so that a series of another node can be recognised.
     """
 
     uses: Mapping[str, DcgmUse] = field(default_factory=dict)
@@ -234,7 +243,7 @@ class Joined:
 
 
 def join_cards(series: Iterable[MetricSeries], wanted: Iterable[CardGpu], now: datetime) -> Joined:
-    """Assign series to the devices of one machine."""
+    """Find the measurement of each device of one machine among the series."""
     by_device = defaultdict(list)
     for each in map(_spelled, series):
         by_device[_device_of(each)].append(each)
@@ -252,11 +261,15 @@ def join_pods(
     *,
     named: bool = False,
 ) -> Joined:
-    """Assign series to the GPUs of leases on a cluster.
+    """Find the measurement of each lease's GPU on a cluster among the series.
 
     Args:
+        series: the series of GPU use and memory that Prometheus has now.
+        wanted: the GPUs of the leases.
         nodes: names of all known nodes.
-        named: labels of earlier series contained names of nodes, so that they are checked even if none matches now.
+        named: whether labels of earlier series contained names of nodes. If so, the node is checked even if no label
+            names
+            a node now.
     """
     by_pod = defaultdict(list)
     pods_on: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
@@ -275,13 +288,14 @@ def join_pods(
 def measures(
     kinds: Collection[Measured], profile: str | None, nodes: Collection[str], every: Collection[str] = ()
 ) -> bool:
-    """Whether an exporter measures devices of a profile on one of these nodes.
+    """Return whether an exporter measures devices of a MIG profile on one of these nodes.
 
     Args:
-        profile: the MIG profile; None for whole cards.
         kinds: the devices that exporters measure now.
+        profile: the MIG profile; None for whole cards.
         nodes: names of the nodes in question.
-        every: names of all nodes. If no label of a series contains any of them, the node is not checked.
+        every: names of all nodes; () stands for `nodes`. If no label of a series contains any of them, the node is not
+            checked.
     """
     known, all_known = _spellings_of(nodes), _spellings_of(every or nodes)
     spelled = [(kind, frozenset(chain.from_iterable(map(_spellings_of_host, kind.hosts)))) for kind in kinds]
@@ -293,19 +307,25 @@ def measures(
 
 
 def hosts_of(labels: Mapping[str, str]) -> frozenset[str]:
-    """Return the values of labels that may name the node. Some exporters write the name of their own pod there."""
+    """Return the values of those labels that may name the node.
+
+    Some exporters write the name of their own pod there.
+    """
     found = {labels[name] for name in HOST_LABELS if labels.get(name)}
     return frozenset({*found, labels["instance"].rpartition(":")[0]} if ":" in labels.get("instance", "") else found)
 
 
 def names_a_node(hosts: Iterable[str], nodes: Iterable[str]) -> bool:
-    """Whether one of these names is a node's, ignoring case and domain."""
+    """Return whether one of the `hosts` is the name of a node, ignoring case and domain."""
     known = _spellings_of(nodes)
     return any(not _spellings_of_host(host).isdisjoint(known) for host in hosts)
 
 
 def _spellings_of(nodes: Iterable[str]) -> frozenset[str]:
-    """Return the nodes' names, and again without the domain but with a trailing ``/``, for comparison."""
+    """Return the names of the nodes in lower case, for comparison with labels.
+
+    For a name with a domain, the name without it and with a trailing ``/`` is added. It stands for "in any domain".
+    """
     known = {name.lower() for name in nodes}
     return frozenset(known | {f"{name.partition('.')[0]}/" for name in known if "." in name})
 
@@ -317,7 +337,7 @@ def _spellings_of_host(host: str) -> frozenset[str]:
 
 
 def _spelled(series: MetricSeries) -> MetricSeries:
-    """Return a series with normalized names of labels, and without empty labels."""
+    """Return a series with normalized names of its labels (`SPELLINGS`), and without empty labels."""
     labels = {SPELLINGS.get(name, name): text for name, text in series.labels.items() if text and _names(name, text)}
     return series if labels.keys() == series.labels.keys() else replace(series, labels={**labels, **_own(series)})
 
@@ -327,7 +347,7 @@ def _names(label: str, text: str) -> bool:
 
 
 def _own(series: MetricSeries) -> dict[str, str]:
-    """Return the labels whose names are the normalized ones already; they take precedence over other spellings."""
+    """Return the labels that already have a normalized name. They take precedence over labels in another spelling."""
     return {name: text for name, text in series.labels.items() if text and name in SPELLINGS.values()}
 
 
@@ -352,13 +372,14 @@ OTHER_NAMES: Mapping[str, str] = {
 
 
 def describe(series: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return sentences for administrators about the series of GPU use in Prometheus, and whether they can be used.
+    """Return sentences for administrators about the series of GPU use in Prometheus: which can be used, and why others
+    not.
 
     There is one sentence for each metric and set of labels. If some series name pods, those without a pod are left out,
     because they are of cards that no pod uses.
 
     Args:
-        series: labels of the series, with ``__name__``.
+        series: labels of the series, with the metric's name as ``__name__``.
     """
     found = Counter(_described(labels) for labels in series)
     names_pods = any(names_pod for names_pod, _ in found)
@@ -367,7 +388,7 @@ def describe(series: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
 
 
 def _described(labels: Mapping[str, str]) -> tuple[bool, str]:
-    """Return whether a series names the pod that uses its device, and the sentence."""
+    """Return (whether the series names the pod that uses its device, the sentence about it)."""
     metric = labels.get("__name__", "")
     names = ", ".join(sorted(name for name, text in labels.items() if text and name != "__name__")) or "none"
     unusable = f"{metric} with the labels {names} cannot be used"
@@ -419,7 +440,7 @@ class _Around:
     Attributes:
         nodes: names of all nodes.
         crowded: (UUID of the card, id of the GPU instance) of devices that several pods use.
-        named: the labels contain names of nodes, so a series with another name is of another node or cluster.
+        named: whether labels contain names of nodes. If so, a series with another name is of another node or cluster.
     """
 
     nodes: frozenset[str]
@@ -428,7 +449,12 @@ class _Around:
 
 
 def _of_pod(gpu: PodGpu, known: Sequence[MetricSeries], around: _Around, now: datetime) -> DcgmUse | str:
-    """Return the use of a pod's GPUs, or the reason why it is not known."""
+    """Return the use of a pod's GPUs, or a key of `WHY` if it is not known.
+
+    Args:
+        known: the series that name the pod.
+        around: facts about the cluster.
+    """
     if not gpu.node:
         return "no-pod"
     if not known:
@@ -461,7 +487,7 @@ def _of_pod(gpu: PodGpu, known: Sequence[MetricSeries], around: _Around, now: da
 
 
 def _not_its_own(series: MetricSeries, gpu: PodGpu, around: _Around) -> str:
-    """Return why a series that names the pod does not measure its GPU, or "" if it does."""
+    """Return why a series that names the pod does not measure its GPU, as a key of `WHY`; "" if it does."""
     labels = series.labels
     if gpu.uid and labels.get("pod_uid", gpu.uid) != gpu.uid:
         return "older-pod"
@@ -486,7 +512,12 @@ def _plain(profile: str) -> str:
 
 
 def _of_device(series: Sequence[MetricSeries], uuid: str, factor: float | None, now: datetime) -> DcgmUse | str:
-    """Return the use of a device, or the reason why it is not known."""
+    """Return the use of a device, or a key of `WHY` if it is not known.
+
+    Args:
+        series: all series of the device.
+        factor: factor that converts a value to one of the device alone; None if it is not known.
+    """
     if factor is None:
         return "no-scale"
     by_field: dict[Field, list[MetricSeries]] = defaultdict(list)
@@ -517,6 +548,9 @@ def _agreed(found: Sequence[MetricSeries], now: datetime, same: float = SAME_PER
     """Return time and value (percent or bytes) of the series of one field and device, or a key of `WHY`.
 
     If a metric exists under its old and new name at once, the greater value counts.
+
+    Args:
+        same: largest difference between two series of one metric; if they differ more, they contradict each other.
     """
     if not found:
         return "none"
@@ -550,10 +584,13 @@ def _value(series: MetricSeries) -> float | None:
 
 
 def is_ratio_for_percent(metric: str, value: float) -> bool:
-    """Whether a value between 0 and 1 must be a ratio, because NVML reports whole percent; 0.9 is a busy card."""
+    """Return whether a value of NVML's metric of use is a ratio instead of a percentage.
+
+    NVML reports whole percent, so a value between 0 and 1 must be a ratio: 0.9 means a busy card.
+    """
     return metric == PERCENT_NAME and 0.0 < value < 1.0
 
 
 def _device_of(series: MetricSeries) -> tuple[str, str]:
-    """Return the card's UUID and the GPU instance's id, "" for a whole card."""
+    """Return (UUID of the card, id of the GPU instance), each "" if the series lacks the label. A whole card has no id."""
     return series.labels.get("UUID", ""), series.labels.get("GPU_I_ID", "")

@@ -1,7 +1,7 @@
 """Past GPU use of pods, minute by minute, from series of dcgm-exporter that Prometheus has kept.
 
 A past pod is known only by its namespace and name; its uid, node and share are not known any more. A card that several
-pods share is measured as a whole, so a busy neighbour makes a pod look busy, never idle.
+pods share is measured as a whole, so a busy neighbour can make a pod look busy, but never idle.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ ANOTHER_POD = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class PodHistory:
-    """The past use of a pod.
+    """The past GPU use of a pod.
 
     Attributes:
         profile: MIG profile; "" for a whole card.
-        used: start of the minute -> use in percent.
+        used: start of the minute -> highest use in percent. Minutes without a measurement are missing.
     """
 
     namespace: str
@@ -34,11 +34,15 @@ class PodHistory:
 
 
 def past_use(name: str, labels: Mapping[str, str], samples: Mapping[float, float | None]) -> PodHistory | None:
-    """Return the past use of the pod that a series names, or None if it has no usable sample of a pod.
+    """Return the past GPU use of the pod that a series names.
 
     Args:
         name: name of the metric.
+        labels: labels of the series.
         samples: Unix time -> value, None if it is not a number.
+
+    Returns:
+        None if the series names no pod, or has no usable sample.
     """
     owner, (meant, factor) = owner_of(labels), FIELDS[name]
     profile = labels.get("GPU_I_PROFILE", "")
@@ -56,7 +60,10 @@ def past_use(name: str, labels: Mapping[str, str], samples: Mapping[float, float
 
 
 def past_pods(parts: Iterable[PodHistory]) -> Iterator[PodHistory]:
-    """Merge histories of a pod, with the highest use of each minute. A long gap separates two pods of one name."""
+    """Merge the histories of each pod, with the highest use of each minute.
+
+    After a gap of more than `ANOTHER_POD`, the same name counts as another pod.
+    """
     together: dict[tuple[str, str, str], dict[datetime, float]] = {}
     for part in parts:
         used = together.setdefault((part.namespace, part.pod, part.profile), {})

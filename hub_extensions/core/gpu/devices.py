@@ -16,7 +16,7 @@ WHOLE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Place of a GPU instance in its GPU's memory slices, as ``nvidia-smi mig -lgipp`` prints it (start:size)."""
+    """Place of a GPU instance in the memory slices of its GPU, as ``nvidia-smi mig -lgipp`` prints it (start:size)."""
 
     start: int
     size: int
@@ -28,15 +28,15 @@ class Device:
 
     Attributes:
         uuid: value for ``CUDA_VISIBLE_DEVICES`` (``GPU-…`` or ``MIG-…``).
+        product: NVML's name, such as ``NVIDIA A100-PCIE-40GB``.
         profile: the MIG profile's name (``1g.5gb``, ``1g.10gb+me``); None for a whole GPU.
         gpu_instance_id, compute_instance_id: NVML's ids; None for a whole GPU.
-        placement: None if the driver does not report it.
-        parent_uuid: the GPU that contains a MIG device; None for a whole GPU.
-        product: NVML's name, such as ``NVIDIA A100-PCIE-40GB``.
+        placement: place of the MIG device on its GPU; None for a whole GPU, or if the driver does not report it.
+        parent_uuid: UUID of the GPU that contains a MIG device; None for a whole GPU.
         memory_bytes, sm_count, compute_slices: the device's real size; None if it is not known.
         usable: False for a GPU instance without a compute instance, on which CUDA programs cannot run.
-        reason: why the device is not usable, for administrators; "" if it is.
-        simulated: the card does not exist, which every page has to show.
+        reason: why the device is not usable, for administrators; "" if it is usable.
+        simulated: True if the card does not exist, which every page has to show.
     """
 
     uuid: str
@@ -55,24 +55,27 @@ class Device:
 
     @property
     def pool(self) -> str:
-        """Name of the devices of this kind: ``gpu``, or the resource form of a MIG profile, such as ``mig-1g.5gb``."""
+        """Name of the pool (all devices of this kind): ``gpu``, or a MIG profile's resource form such as
+        ``mig-1g.5gb``.
+        """
         return "gpu" if self.profile is None else "mig-" + self.profile.replace("+", ".")
 
     @property
     def identity(self) -> str:
         """Key by which leases name the device: its UUID, profile, GPU instance and placement.
 
-        A UUID that returns with another profile or placement is another device.
+        If a UUID returns with another profile or placement, it is another device.
         """
         place = "" if self.placement is None else f"{self.placement.start}:{self.placement.size}"
         gi = "" if self.gpu_instance_id is None else str(self.gpu_instance_id)
         return "|".join((self.uuid, self.profile or "", gi, place))
 
     def under(self, identity: str) -> Device:
-        """Return this device under an identity from an earlier reading, if it can be the same device.
+        """Return this device with an identity from an earlier reading of the GPUs, if it can be the same device.
 
-        This is so if the two identities differ only in a GPU instance or placement that one of them lacks, because the
-        driver did not report it. Otherwise return the device unchanged.
+        It can be if the two identities differ only in a GPU instance or placement that one of them lacks, because the
+        driver
+        did not report it. Otherwise return the device unchanged.
         """
         own, other = self.identity.split("|"), identity.split("|")
         if identity == self.identity or len(own) != len(other) or own[:2] != other[:2]:
@@ -86,7 +89,7 @@ class Device:
 
 
 class Foreign(Enum):
-    """Whether processes that no server of this hub started use a device."""
+    """Whether a device is used by processes that no server of this hub started."""
 
     NONE = "none"
     SOME = "some"
@@ -96,7 +99,7 @@ class Foreign(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device, and whether it is there and used by others now.
+    """A device, whether the driver still lists it, and whether others use it now.
 
     Attributes:
         foreign: whether processes run on it that no server of this hub has started.
@@ -113,6 +116,7 @@ class InventoryReading:
     """One reading of a machine's GPUs: what an adapter's ``read(now)`` returns.
 
     Attributes:
+        at: when the GPUs were read.
         devices: whole GPUs that are not in MIG mode, and MIG devices. GPU instances without a compute instance are
             among them with `usable` False, if the driver shows them. A GPU in MIG mode is not a device itself.
         samples: UUID -> measurement; a device that is missing could not be read.

@@ -1,7 +1,8 @@
 """MIG profiles, placements, legal layouts, and the instances that still fit on a GPU.
 
-A profile's name is parsed, not looked up in a list of known names. It does not give the memory: ``1g.18gb`` has
-16.00 GiB. Tables of values come from NVML or ``data/mig_profiles.yaml`` (``adapters/files/mig_tables``).
+A profile's name is parsed instead of looked up, so that unknown profiles work too. The name does not give the memory:
+``1g.18gb`` has 16.00 GiB. Tables of real sizes come from NVML or ``data/mig_profiles.yaml``
+(``adapters/files/mig_tables``).
 """
 
 from __future__ import annotations
@@ -85,13 +86,14 @@ class ProfileRow:
     """One MIG profile of a GPU model: its size, and where its GPU instances can be placed. `None` means not known.
 
     Attributes:
+        name: the profile's name, such as ``1g.5gb``.
         profile_id: id for ``nvidia-smi mig -cgi``, which means different profiles on different GPUs.
         compute_slices: compute slices of an instance.
         memory_slices: memory slices of an instance, which is also the size of its placement.
         memory_gib: real memory.
         sm: streaming multiprocessors.
         max_instances: maximum number of instances on one GPU.
-        starts: legal start positions, ascending.
+        starts: legal start positions in memory slices, ascending.
     """
 
     name: str
@@ -112,7 +114,6 @@ class ProfileRow:
 
     @property
     def profile(self) -> MigProfile:
-        """The parsed name."""
         return MigProfile.parse(self.name)
 
 
@@ -121,8 +122,10 @@ class GpuTable:
     """The MIG profiles of a GPU model, and the sources of the values.
 
     Attributes:
-        products: names of the model with ``-`` instead of spaces, such as ``NVIDIA-A100-PCIE-40GB``.
-        placements_basis: ``observed``, ``documented`` or ``inferred``.
+        products: NVML's names of the model with ``-`` instead of spaces, such as ``NVIDIA-A100-PCIE-40GB``.
+        compute_slices, memory_slices: number of slices of the whole GPU.
+        rows: the profiles.
+        placements_basis: how the placements are known: ``observed``, ``documented`` or ``inferred``.
     """
 
     key: str
@@ -143,25 +146,30 @@ class GpuTable:
         return next((row for row in self.rows if row.name == wanted), None)
 
     def row_of_id(self, profile_id: int) -> ProfileRow | None:
-        """Return the row that ``nvidia-smi mig -cgi <id>`` means on this GPU, or None."""
+        """Return the profile that ``nvidia-smi mig -cgi <id>`` creates on this GPU; None if the table does not have the
+        id.
+        """
         return next((row for row in self.rows if row.profile_id == profile_id), None)
 
     @property
     def sm_total(self) -> int | None:
-        """SMs of the profile that covers the whole GPU; `None` if not known. Without MIG, the card has more SMs."""
+        """SMs (streaming multiprocessors) of the profile that covers the whole GPU; `None` if not known.
+
+        The card has more SMs when it is not in MIG mode.
+        """
         return next((row.sm for row in self.rows if row.compute_slices == self.compute_slices), None)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Placed:
-    """A GPU instance: the name of its profile, and its start position in memory slices."""
+    """A GPU instance on a GPU: the name of its profile, and its start position in memory slices."""
 
     start: int
     profile: str
 
 
 class DoesNotFit(ValueError):
-    """GPU instances cannot be created in this order. The message names the profile and the instances in its way."""
+    """GPU instances cannot be created in this order. The message names the profile, and the instances in its way."""
 
 
 def table_for(tables: Iterable[GpuTable], product: str) -> GpuTable | None:
@@ -171,7 +179,7 @@ def table_for(tables: Iterable[GpuTable], product: str) -> GpuTable | None:
 
 
 def problem(table: GpuTable, layout: Iterable[Placed]) -> str | None:
-    """Return a sentence about why these GPU instances cannot exist on one GPU together, or None if they can."""
+    """Return a sentence that says why these GPU instances cannot exist on one GPU together; None if they can."""
     placed = sorted(layout)
     rows = []
     for item in placed:
@@ -188,14 +196,14 @@ def problem(table: GpuTable, layout: Iterable[Placed]) -> str | None:
 
 
 def legal(table: GpuTable, layout: Iterable[Placed]) -> bool:
-    """Whether these GPU instances can exist on one GPU together."""
+    """Return whether these GPU instances can exist on one GPU together."""
     return problem(table, layout) is None
 
 
 def fits(table: GpuTable, profile: str, existing: Iterable[Placed]) -> tuple[int, ...]:
-    """Return the start positions for one more instance of a profile beside the existing ones, ascending.
+    """Return the start positions, ascending, at which one more instance of a profile can be created.
 
-    Empty if the table does not have the profile.
+    Empty if it does not fit beside the existing instances, or if the table does not have the profile.
     """
     row = table.row(profile)
     if row is None:
@@ -205,11 +213,16 @@ def fits(table: GpuTable, profile: str, existing: Iterable[Placed]) -> tuple[int
 
 
 def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[Placed] = ()) -> tuple[Placed, ...]:
-    """Place instances that are created one after the other, as by ``nvidia-smi mig -cgi 19,14,5``.
+    """Predict the placements of instances that are created one after the other, as by ``nvidia-smi mig -cgi 19,14,5``.
 
-    Each instance gets the position that leaves the most start positions for later instances; of equal ones the lowest.
-    The real positions are chosen by the driver. This gives the placements of the MIG user guide and of the published
+    Each instance gets the position that leaves the most start positions for later instances, and among equal ones the
+    lowest. The driver chooses the real positions; this rule gives the placements of the MIG user guide and of the
+    published
     LAB machine.
+
+    Args:
+        profiles: names of the profiles in the order of creation.
+        existing: instances that are there already.
 
     Returns:
         The new instances, in the given order.
@@ -238,11 +251,11 @@ def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[
 
 
 def layouts(table: GpuTable, names: Iterable[str] | None = None, *, maximal: bool) -> Iterator[tuple[Placed, ...]]:
-    """Yield every legal layout of these profiles.
+    """Yield every legal layout (set of GPU instances on one GPU) of these profiles.
 
     Args:
         names: profiles; None for all profiles of the table.
-        maximal: only layouts to which no instance can be added. Otherwise partial and empty layouts too.
+        maximal: True yields only layouts to which no instance can be added. False yields partial and empty ones too.
     """
     chosen = [row for row in table.rows if names is None or row.name in set(names)]
     candidates = sorted(Placed(start, row.name) for row in chosen for start in row.starts)

@@ -12,12 +12,13 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Further counters of GPM or DCGM, 0 to 100, of this device alone; None if not known.
+    """Further counters of GPM or DCGM (NVIDIA's performance counters), 0 to 100, of this device alone; None if not
+    known.
 
     Attributes:
-        sm_percent: multiprocessors with at least one warp.
-        tensor_percent: active tensor pipes.
-        dram_percent: memory bandwidth.
+        sm_percent: share of multiprocessors with at least one warp.
+        tensor_percent: share of time in which tensor pipes are active.
+        dram_percent: share of the memory bandwidth in use.
     """
 
     sm_percent: float | None = None
@@ -31,12 +32,12 @@ class DeviceSample:
 
     Attributes:
         at: when it was read (aware).
-        used_percent: 0 to 100, of this device alone; None if the card does not report it (A100 in MIG mode).
-        memory_used_bytes: None if the driver refuses to report it.
+        used_percent: use of this device alone, 0 to 100; None if the card does not report it (A100 in MIG mode).
+        memory_used_bytes: memory in use; None if the driver refuses to report it.
         pids: compute processes that the driver lists; None if it lists no processes to us, as in a container.
-        source: source of `used_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated`` or ``none``.
+        source: what measured `used_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated`` or ``none``.
         memory_by_pid: memory of each process in bytes, as far as the driver reports it.
-        counters: None if the card has no counters or they were not read.
+        counters: further counters; None if the card has none or they were not read.
     """
 
     uuid: str
@@ -54,16 +55,20 @@ class ServerReport:
     """The report of the extension in a user's server about that server. A user can forge it, but only for that server.
 
     Attributes:
-        opened: since its start, a panel was connected, its API got an authenticated request, or it had a kernel.
-        kernels, busy_kernels: counts; None if not known.
-        saved: the open notebooks were saved after the last request to do so.
-        used_percent: 0 to 100, the highest use of the server's devices since the last report; None if not known.
-        busy_terminals: terminals in which a program runs; None if not known.
-        draining: the server is being stopped and cells, pages or the user's hook are not finished yet; None if it is
-            not being stopped.
-        hook_ran: the user's own hook has started since the stop began.
-        has_hook: the user has a hook.
-        asked: open pages were asked to save since the stop began; None if the server does not report it.
+        at: when the report came.
+        opened: whether, since the server's start, a panel was connected, its API got an authenticated request, or it
+            had a
+            kernel.
+        kernels, busy_kernels: number of kernels, and of busy ones; None if not known.
+        saved: whether the open notebooks were saved after the last request to do so.
+        used_percent: the highest use of the server's devices since the last report, 0 to 100; None if not known.
+        busy_terminals: number of terminals in which a program runs; None if not known.
+        draining: True if the server is being stopped and cells, pages or the user's hook are not finished yet. None if
+            it
+            is not being stopped.
+        hook_ran: whether the user's own hook for a stop has started since the stop began.
+        has_hook: whether the user has such a hook.
+        asked: whether open pages were asked to save since the stop began; None if the server does not report it.
     """
 
     at: datetime
@@ -86,9 +91,9 @@ class UseSign:
     Attributes:
         kind: ``gpu``, ``report`` (the server's own report about the GPU), ``kernels``, ``terminals``, ``activity``.
         value: ``busy``, ``idle`` or ``unknown``.
-        source: as in `DeviceSample`, or ``report``, ``hub``.
-        at: wall-clock time of the sign; None if not known.
-        decides: the culling decision is based on this sign now.
+        source: what reported it: as in `DeviceSample`, or ``report``, ``hub``.
+        at: wall-clock time of the fact; None if not known.
+        decides: whether the decision to stop the server or not is based on this fact now.
     """
 
     kind: str

@@ -16,9 +16,11 @@ class TicketInfo:
     """A ticket (a user's place in the line) in a listing.
 
     Attributes:
+        ticket: id of the ticket.
         user: name of the ticket's owner; `None` if the reader is neither the owner nor an administrator.
         offers: the offers that the user accepts, in order of preference.
         position: 1 for the next in line; 0 if the ticket does not wait any more.
+        since: when the ticket joined the line.
         reason: why it waits; without the text for the log.
         url: where the server is opened once it is ready; only a path if the hub's public address is not known.
     """
@@ -40,7 +42,7 @@ class QueueFigures:
 
     Attributes:
         states: state -> number of tickets (places in the line).
-        waiting_since: offer -> when the longest-waiting ticket joined of those that prefer this offer.
+        waiting_since: offer -> when the first of the tickets that prefer this offer, and still wait, joined the line.
     """
 
     states: Mapping[str, int]
@@ -52,12 +54,20 @@ class LeaseInfo:
     """A lease (the right of one server to a share of a device) in the administrators' listing.
 
     Attributes:
+        lease: id of the lease.
         uuid: UUID of the device; "" on a cluster, where the scheduler picked the device.
+        profile: MIG profile of the device; `None` without MIG.
+        share: the part of the device, 0 to 1.
+        ready_at: when the server was ready; `None` until then.
+        pid: the server's process; `None` on a cluster, or if it is not known.
+        last_use_percent: last measured use of the GPU; `None` if it is not known.
         use_source: what measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (the
             server's own extension) or ``none``.
-        adopted: the server was started before this product was installed.
-        pod, node: where the server runs on a cluster; "" on one machine.
+        stops_at: when the server stops if nothing changes; `None` if it does not stop.
+        stop_reason: why it stops, as text; "" if it does not stop.
         stop_why: `stop_reason` as a reason with a code; `None` if the server does not stop.
+        adopted: whether the server was started before this product was installed.
+        pod, node: where the server runs on a cluster; "" on one machine.
         no_session_since: since when the user has no session, so that nobody can check whether the account still exists
             at the identity provider; `None` if the user has a session.
         others: the other causes that would stop the server, the earliest first.
@@ -95,7 +105,7 @@ class FailedStop:
         since: time of the first attempt.
         fault: ``refused`` by the hub, ``hangs`` in the hub, or ``alive`` although the hub reports it as stopped.
         tries: the number of failed attempts, including those that this service made since.
-        next_try: `None` if no further attempt is planned.
+        next_try: when the service tries again; `None` if no further attempt is planned.
         text: the current state as a sentence.
         to_do: what an administrator can do.
     """
@@ -117,13 +127,13 @@ class CulledServer:
 
     Attributes:
         action: ``keep``, ``warn`` or ``stop``.
-        enforced: culling really stops servers; False in a dry run.
+        enforced: whether culling really stops servers; False in a dry run.
         cause: the cause of the expected end; "" if no end is expected.
-        stops_at: when that end comes if nothing changes.
-        ends_at: the latest end, by lifetime or order; `None` if nothing enforces one.
+        stops_at: when that end comes if nothing changes; `None` if no end is expected.
+        ends_at: the latest end, by lifetime or by somebody's order; `None` if nothing enforces one.
         reason: the explanation as text.
         rule: the rule of the policy file that sets the limits; "" if those of c.GpuCulling apply.
-        evidence: what is known about the server's use.
+        evidence: what is known about the server's use, as text.
         others: the other causes that would stop the server, the earliest first.
     """
 
@@ -155,9 +165,9 @@ class NodePart:
     """The number of devices of a pool on one node.
 
     Attributes:
-        total, free: number of devices, and of free ones.
-        why: why they are not given to servers; "" if they are.
-        reason: `why` with a code; `None` if the devices are given to servers.
+        total, free: number of all devices, and of free ones.
+        why: why the devices are not given to servers; "" if they are.
+        reason: `why` with a code; `None` if the devices are given to servers, or if `why` lacks a code.
     """
 
     node: str
@@ -172,8 +182,13 @@ class PoolInfo:
     """A pool of equal devices of a cluster, for administrators: where they are and what a pod requests to get one.
 
     Attributes:
-        mechanism: a value of ``core.cluster.mechanisms.Mechanism``.
-        free: `None` if it is not known.
+        pool: name of the pool.
+        mechanism: how the cluster assigns the devices, a value of ``core.cluster.mechanisms.Mechanism``.
+        resource: what a pod requests: an extended resource or a device class.
+        product: name of the card.
+        free: number of free devices; `None` if it is not known.
+        held_by_others: number of devices used by pods that this hub did not start.
+        offers: the offers that get a device of this pool.
     """
 
     pool: str
@@ -207,7 +222,11 @@ class ForgottenPod:
     """The pod of a user's server that the hub does not know any more. It keeps its GPU until somebody deletes it.
 
     Attributes:
-        offer: the value of its label, which has ``_`` for the ``@`` of an offer's id. Anybody may have written it.
+        user, server, offer: values of the pod's labels. Anybody may have written them. `offer` has ``_`` for the ``@``
+            of
+            an offer's id.
+        seconds: for how long the pod has been known as forgotten.
+        removing: whether the pod is being deleted.
     """
 
     pod: str
@@ -226,9 +245,11 @@ class ClusterInfo:
 
     Attributes:
         problem: why the cluster cannot be read now; "" if it can.
-        configured: the totals come from the configuration.
-        queue: the system that keeps the line, if that is not this service: ``Kueue``, ``KAI``.
+        configured: whether the numbers of devices come from the configuration instead of the cluster.
+        queue: the system that keeps the line, if that is not this service: ``Kueue``, ``KAI``; "" otherwise.
+        left_out: resources and nodes whose GPUs are not offered.
         blocked_offers: offers whose first in line gets no device, because something outside this hub took it.
+        orphaned_pods: pods of servers that the hub does not know any more.
     """
 
     problem: str
@@ -248,7 +269,7 @@ class OfferEvidence:
         source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (the server's own extension) or ``none``.
         leases: the number of servers with this offer.
         measured: the number of those servers whose GPU use is known.
-        age_seconds: the age of the oldest figure; `None` without figures.
+        age_seconds: the age of the oldest measurement; `None` without measurements.
         since: when this state began (UTC).
         reason: a code for the state.
         text: the state as a sentence, and what to do if use is not known.
@@ -269,19 +290,20 @@ class Health:
     """The health of the service. Everybody sees `ready`; the other fields have values only for callers with a token.
 
     Attributes:
-        ready: the service can answer requests.
+        ready: whether the service can answer requests.
         store: ``ok``, or what is wrong with the database.
         hub: whether the hub answers, or since when it does not.
-        inventory_age_seconds: how long ago the GPUs or the cluster were read.
+        inventory_age_seconds: how long ago the GPUs or the cluster were read; `None` if they were never read.
         evidence: what measures the use of each offer's GPUs.
         prometheus: the state of the Prometheus that is queried for DCGM's figures; `None` if none is configured.
-        prometheus_up: it answered the last query, or nothing had to be queried; `None` if none is configured.
+        prometheus_up: whether it answered the last query, if one was needed; `None` if none is configured.
         port: whether the service has its own port, and where it listens if not.
         clock: how the hub's clock differs from the service's; `None` until the hub has sent a request.
-        notices: the result of the last delivery to a user, by channel; `None` if no channel is configured.
-        notices_sent: the last delivery failed on no channel; `None` if no channel is configured.
+        notices: the result of the last delivery to a user, by channel (webhook or e-mail); `None` if no channel is
+            configured.
+        notices_sent: whether the last delivery succeeded on every channel; `None` if no channel is configured.
         policy_file: the state of the file with the rules of culling; `None` without such a file.
-        policy_file_valid: the current content of the file is in force; `None` without such a file.
+        policy_file_valid: whether the current content of the file is in force; `None` without such a file.
         stops_failed: the number of stops that passed their deadline and are not finished yet.
     """
 
@@ -315,11 +337,11 @@ class ForecastRecord:
         evaluated: the number of forecasts whose outcome is known.
         coverage_p90: the share of users who started before P90; 0.9 is right.
         coverage_p10_p90: the share of users who started between P10 and P90; 0.8 is right.
-        median_error_seconds: the median distance between the forecast median and the wait.
-        rough: the form and the waiting page mark the forecasts as rough.
+        median_error_seconds: the median difference between the forecast median and the real wait.
+        rough: whether the form and the waiting page mark the forecasts as rough.
         finished_uses: the number of past uses of such a GPU that the forecast has learned from.
         busy_periods: the number of busy periods that were judged.
-        worse_than_baseline: the median of earlier waits would have been the better guess.
+        worse_than_baseline: whether the median of earlier waits would have been the better forecast.
     """
 
     pool: str
@@ -338,9 +360,10 @@ class ForecastReport:
     """The state of the wait forecast.
 
     Attributes:
+        pools: the accuracy of the forecasts of each line.
         as_of: when the waits that are shown now were computed; `None` if none are shown.
-        age_seconds: how long ago that was.
-        cpu_seconds: how long the computation took.
+        age_seconds: how long ago that was; `None` if none are shown.
+        cpu_seconds: processor time of the computation; `None` if none are shown.
     """
 
     pools: tuple[ForecastRecord, ...]

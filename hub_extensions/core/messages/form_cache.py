@@ -1,8 +1,8 @@
 """Choose which cached offers the spawn form shows while the service does not answer.
 
 The hub keeps the last form for each set of groups that its users have. An offer is for everybody or for certain groups
-of users, so a form that was made for some groups may be shown to every user who is in all of these groups. Figures,
-notices and servers are dropped from it, because they belong to another time or another user.
+of users. So a form that was made for some groups may be shown to every user who is in all of these groups. Data of one
+user, such as notices and servers, are removed from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def form_for(groups: Iterable[str], kept: Mapping[Groups, FormState]) -> FormSta
     """Return the cached form for a user with these groups, or `None` if no cached form may be shown to the user.
 
     Args:
-        kept: set of groups -> the last form that was made for users with these groups, in the order of showing.
+        groups: the user's groups.
+        kept: set of groups -> the last form that was made for users with these groups, the most recent form last.
     """
     mine = frozenset(groups)
     seen = [kept[theirs] for theirs in kept if theirs <= mine]

@@ -17,15 +17,18 @@ class Wait:
     """A wait forecast. Durations are in seconds; `None` means not known.
 
     Attributes:
-        now: the server starts at once.
+        now: whether the server starts at once.
         p10_seconds, p50_seconds, p90_seconds: the wait is shorter than this with a probability of 10, 50 and 90 %.
-        at_most_seconds: the longest wait that enforced limits allow, which users see as "at most …".
+        at_most_seconds: the longest wait that enforced limits allow, which users see as "at most …"; `None` without
+            such a
+            limit.
         reason: why the wait is this long; `None` if there is nothing to explain.
         as_of: when the three quantiles were computed; `None` if they are not known or need no computation.
         soon: the probability of a start within 15 min, 1 h and 4 h, in steps of 0.05; empty if not known.
         note: ``few-data``: too few uses have ended to estimate quantiles. ``rough``: there were few busy times so
-            far, or the quantiles were often wrong recently.
-        wide: P90 is more than three times P10. Both are rounded to coarse steps, and texts add "roughly".
+            far, or the quantiles were often wrong recently. "" otherwise.
+        wide: whether P90 is more than three times P10. If so, both are rounded to coarse steps, and texts add
+            "roughly".
     """
 
     now: bool
@@ -46,8 +49,9 @@ class OfferClosing:
 
     Attributes:
         count: the number of closed devices.
-        all: every device is closed.
-        since, why: time and text of the oldest order; `None` and "" if the device was closed outside this service.
+        all: whether every device is closed.
+        since: time of the oldest order; `None` if the devices were closed outside this service.
+        why: text of that order; "" if the devices were closed outside this service.
     """
 
     count: int
@@ -64,6 +68,9 @@ class OfferState:
         name: a plain name such as ``Small GPU``; "" if there is only the title.
         share: the part of one device, 0 to 1; 0 for CPU only.
         isolation: has the keys memory, fault, compute and access.
+        memory_bytes, sm_count, sm_total: memory, SMs (streaming multiprocessors), and SMs of the whole card; `None` if
+            not
+            known.
         free, total: number of free devices and of all devices; `None` if not known.
         held: number of devices, or shares of devices, that servers of this hub have.
         held_by_others: number used by programs that this hub did not start.
@@ -71,7 +78,7 @@ class OfferState:
         waiting: number of users in line for the offer.
         wait: the wait of a user who joins the line now.
         queue: the system that keeps the line, if that is not this service (``Kueue``, ``KAI``); the position in it
-            is not known.
+            is then not known. "" if this service keeps the line.
         closed: the part that administrators have closed; `None` if nothing is closed.
     """
 
@@ -101,7 +108,7 @@ class OfferState:
 
     @property
     def plain_name(self) -> str:
-        """Return the name that users read first."""
+        """The name that users read first: `name` if there is one, otherwise the title."""
         return self.name or self.title
 
 
@@ -110,6 +117,8 @@ class Notice:
     """A message shown to the user at the next page: why a server was stopped, or why a ticket ended.
 
     Attributes:
+        at: when it happened.
+        server: name of the server; "" for the default server.
         reasons: the content of `text` with codes, for translation; if empty, `text` is shown as it is.
     """
 
@@ -128,12 +137,13 @@ class FailedStart:
     """A start of a server that was admitted (its turn in line had come) but failed.
 
     Attributes:
+        at: when it failed.
         user: name of the server's owner; `None` if the reader is neither the owner nor an administrator.
         offer: the offer that the server was admitted to; ``cpu`` without a GPU.
         title: the administrator's title of that offer.
         reason: what happened.
-        then: further explanation, and what to do.
-        cause: the label for the metric; "" if not known.
+        then: further explanation, and what to do; may be empty.
+        cause: the cause as a label of the metric; "" if not known.
         before: how many starts of this server had failed in a row before this one.
         kept_until: until when the user's place in line is kept; `None` if it is not kept.
         log: the last lines of the server's log, for administrators; "" if not known or not for the reader.
@@ -153,7 +163,7 @@ class FailedStart:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Return the reason followed by the further explanation."""
+        """What happened, followed by the further explanation."""
         return (self.reason, *self.then)
 
 
@@ -162,9 +172,10 @@ class FormState:
     """Everything that the spawn form of one user needs.
 
     Attributes:
-        as_of: when the inventory was read; `None` if it was not read yet.
+        simulated: whether the GPUs are simulated, which the form has to show.
+        as_of: when the GPUs or the cluster were read; `None` if they were not read yet.
         culling: a sentence about when servers stop; "" in a dry run.
-        rule: the same as a reason; `None` if `culling` is "", or from an older service.
+        rule: `culling` as a reason with a code; `None` if `culling` is "", or from an older service.
         gpu_servers: names of the user's servers that hold a GPU now; "" is the default server.
         in_line: names of the user's servers that wait in line or are being started.
         last_offers: the offers the user chose last, if they still exist; the form preselects them.

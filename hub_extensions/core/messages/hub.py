@@ -26,10 +26,12 @@ class Ask:
         groups: the user's groups as the hub knows them now.
         ticket: the ticket that this start already has; "" on its first request. If that ticket has ended, the answer
             is ``ended`` and no new one is created.
-        accepted: when the hub accepted the start; new tickets of one request join the line in this order.
-        kept: no spawner waits for the answer, because the hub that accepted this start has ended since. An existing
-            ticket is left as it is.
-        demands: on a cluster, what the pod will require of a node; `None` if it is not known, because the pod can
+        accepted: when the hub accepted the start. Requests that arrive together join the line in the order of these
+            times;
+            those with `None` come last.
+        kept: True if no spawner waits for the answer, because the hub that accepted this start has ended since. An
+            existing ticket is then left as it is.
+        demands: on a cluster, what the pod will require of a node. `None` if it is not known, because the pod can
             only be made later or does not exist.
     """
 
@@ -50,10 +52,11 @@ class LeaseGrant:
 
     Attributes:
         lease: the lease's id; "" for CPU only.
-        uuid: the device; `None` for CPU only, and on a cluster, where the scheduler picks the device.
+        uuid: UUID of the device; `None` for CPU only, and on a cluster, where the scheduler picks the device.
+        share: the part of the device, 0 to 1; 0 for CPU only.
         environment: CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES and, with a GPU, JUPYTERHUB_GPU_LEASE and what the
             server extension needs.
-        pod: on a cluster, what the pod has to request from the scheduler.
+        pod: on a cluster, what the pod has to request from the scheduler; `None` on one machine.
     """
 
     lease: str
@@ -69,14 +72,18 @@ class TicketStatus:
     """The state of a ticket (a server's place in line), as the answer to the spawner's request.
 
     Attributes:
+        ticket: id of the ticket.
         attempt: number of the spawn that asked last for this ticket. Reports of an earlier spawn do not count.
         answer: ``admit``, ``wait``, ``refuse``, or ``ended`` if the ticket no longer exists.
+        offers: the offers that the user accepts, in order of preference.
         offer: the offer that the ticket is admitted to, or the one that `position` is for; `None` if it has ended.
         position: 1 for the next in line; 0 if the ticket does not wait.
         ahead: number of users ahead in this line.
         since: when the ticket joined the line.
+        wait: the forecast of the wait; `None` if the ticket does not wait.
         alternatives: smaller offers that are free now, then others that are likely to be available sooner.
-        simulated: the GPUs do not exist; the waiting page has to show that.
+        grant: the lease for the spawner; `None` unless the answer is ``admit``.
+        simulated: True if the GPUs do not exist, which the waiting page has to show.
         usual_start_seconds: how long starts on this offer usually took from admission until ready; `None` if not known.
     """
 
@@ -103,7 +110,7 @@ class Started:
     """The spawner has started the server's process (`ready` False), or the hub has found the server ready (True).
 
     Attributes:
-        attempt: number of the try to start the server, from `TicketStatus`.
+        attempt: number of the spawn, from `TicketStatus`.
         pid, pid_started: the process and its start time (clock ticks since boot); `None` if not known.
     """
 
@@ -118,11 +125,11 @@ class Ended:
     """The outcome of one attempt to start a server, as the spawner reports it.
 
     Attributes:
-        attempt: number of the try, from `TicketStatus`.
+        attempt: number of the spawn, from `TicketStatus`.
         how: ``left`` (a confirmed stop) or ``failed`` (a failed start).
         message: a text for the user without a code: the error's own, or one of an older hub.
-        reason: the label for the metric.
-        seconds: the time limit that a failed start exceeded; 0 if none.
+        reason: the cause as a label of the metric.
+        seconds: the time limit that a failed start exceeded; 0 if it exceeded none.
         log: the last lines of the server's log; "" if not known.
         reasons: explanation for the user; if empty, `message` or `seconds` explain it.
     """
@@ -142,9 +149,9 @@ class Stopped:
 
     Attributes:
         message: `reasons` as text, for a service that does not know them.
-        reason: the label for the metric, as in ``core.cluster.pod_status``.
-        asked: somebody asked for the stop while the server ran; False if the server ended by itself.
-        closing: the hub itself ends and stops its servers.
+        reason: the cause as a label of the metric, as in ``core.cluster.pod_status``; "" if not known.
+        asked: True if somebody asked for the stop while the server ran; False if the server ended by itself.
+        closing: whether the hub itself ends and therefore stops its servers.
         reasons: explanation for the user if the server ended by itself and the cause is known.
         polled: whether the spawner's own ``poll()``, made after the stop, reports the server as ended; `None` from a
             hub that does not report it.
@@ -169,9 +176,9 @@ class SignedOut:
     """The user of a server signed out, or may not sign in any more: the server has to stop.
 
     Attributes:
-        lease: the lease of this run of the server.
+        lease: id of the lease of this run of the server.
         left_seconds: time until the stop; 0 for an immediate stop.
-        cause: the hub's code, as in ``core.sign_on.EndCause``.
+        cause: why the session ended, a value of ``core.sign_on.EndCause``.
     """
 
     user: str
@@ -198,8 +205,9 @@ class WithoutSessions:
     """All users without a session. Every other user has an account as far as is known.
 
     Attributes:
-        drain_after_seconds: how long after `since` the idle servers of these users stop; `None` if they do not stop
-            for that.
+        drain_after_seconds: how long after `WithoutSession.since` the idle servers of these users stop; `None` if they
+            do
+            not stop for that.
     """
 
     people: tuple[WithoutSession, ...]
@@ -213,7 +221,7 @@ class DrainState:
     Attributes:
         left_seconds: time until the stop begins; `None` if the service will not stop it, because it does not know the
             lease.
-        takes_seconds: how long the stop may take then, including its turn among other stops.
+        takes_seconds: how long the stop may take from then on, including the time until other stops are finished.
     """
 
     left_seconds: float | None

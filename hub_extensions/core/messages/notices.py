@@ -13,7 +13,7 @@ class WebhookNotice:
     """The JSON that is sent to the webhook: one notice to one user.
 
     Attributes:
-        version: the version of this message.
+        version: the version of this message's format.
         id: the same at each delivery attempt, so that a receiver can drop repeats.
         kind: ``ready``: it is the user's turn and the server is up. ``warning``, ``last-warning``: the server stops
             soon. ``letter``: a message in `text` from an administrator to the holders of a device.
@@ -24,8 +24,9 @@ class WebhookNotice:
         open_until: when the GPU goes to the next in line if nobody opens the server; `None` if unopened servers are
             not stopped.
         subject, text: the administrator's templates, filled in; for a warning the built-in text.
-        stops_at, cause: for a warning, when the server stops and why (``idle``, ``lifetime``, ``unopened``,
-            ``admin``, ``cpu-idle``).
+        stops_at: for a warning, when the server stops; `None` for other kinds.
+        cause: for a warning, why the server stops (``idle``, ``lifetime``, ``unopened``, ``admin``, ``cpu-idle``); ""
+            for other kinds.
     """
 
     version: int

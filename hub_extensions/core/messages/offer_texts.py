@@ -34,18 +34,19 @@ def default_title(offer: OfferId) -> str:
 
 
 def plain_name(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """Return the offer's name for users who do not know MIG, such as ``Small GPU``.
+    """Return the offer's name for users who do not know MIG, such as ``Small GPU``, in the reader's language.
 
-    The title that an administrator has chosen for an offer is not translated.
+    A title that an administrator has chosen for an offer is not translated.
     """
     return t(offer.plain_name)
 
 
 def card_share(offer: OfferState) -> Fraction | None:
-    """Return the offer's part of a whole card, or `None` if it is not known or for CPU only.
+    """Return which part of a whole card a server with this offer gets; `None` if it is not known, or for CPU only.
 
-    `share` refers to a device, which may itself be a part of a card. For a MIG device the part is computed from its
-    SMs.
+    `OfferState.share` refers to a device, which may itself be a part of a card. For a MIG device the part is computed
+    from
+    its SMs (streaming multiprocessors).
     """
     if not 0 < offer.share <= 1:
         return None
@@ -57,7 +58,7 @@ def card_share(offer: OfferState) -> Fraction | None:
 
 
 def size(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """Return the memory of an offer, such as ``4.75 GiB``; "" if it is not known or for CPU only."""
+    """Return the memory that a server gets, such as ``4.75 GiB``; "" if it is not known or for CPU only."""
     if offer.id == CPU or offer.memory_bytes is None:
         return ""
     text = gib(offer.memory_bytes)
@@ -65,9 +66,9 @@ def size(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 
 def technical_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """Return the technical description of one device: ``MIG 1g.5gb, 1/7 of a card (A100), 14 SMs``.
+    """Return the technical description of the offer's device: ``MIG 1g.5gb, 1/7 of a card (A100), 14 SMs``.
 
-    The number of devices is left out, because a card that is partitioned hands out fewer than it has.
+    "" for CPU only.
     """
     if offer.id == CPU:
         return ""
@@ -86,11 +87,14 @@ def technical_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 def enough_text(offer: OfferState, offers: Sequence[OfferState], peak_bytes: int | None, t: Catalogue = ENGLISH) -> str:
     """Return a text about whether the user's last programs would have fitted into the memory of this offer.
 
-    The smallest offer that is large enough and every offer that is too small get a text, all others "".
+    Every offer that is too small gets such a text, and so does the smallest offer that is large enough. For all other
+    offers the result is "".
 
     Args:
         offers: all offers of the form.
-        peak_bytes: the highest GPU memory in any of the user's last three uses; `None` if not known.
+        peak_bytes: the highest GPU memory in any of the user's last three uses; `None` if not known, so that no offer
+            gets
+            a text.
     """
     if peak_bytes is None or peak_bytes < UNUSED_BYTES or offer.id == CPU or offer.memory_bytes is None:
         return ""
@@ -103,7 +107,7 @@ def enough_text(offer: OfferState, offers: Sequence[OfferState], peak_bytes: int
 
 
 def gives(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """Return what one device of the offer provides, such as ``4.75 GiB · 14 SMs``; unknown parts are left out."""
+    """Return what a server with this offer gets, such as ``4.75 GiB · 14 SMs``; unknown parts are left out."""
     if offer.id == CPU:
         return t("no GPU")
     parts = []
@@ -121,8 +125,8 @@ def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
     The symbol is never shown without the text. An offer that an administrator has closed is shown as closed.
 
     Args:
-        ahead: how many users would be served before the reader; free devices go to them first (``2 of 5 free, 1
-            ahead``).
+        ahead: how many users in line would be served before the reader. Free devices go to them first, so the text adds
+            their number: ``2 of 5 free, 1 ahead``.
     """
     if offer.id == CPU:
         return "●", t("always")
@@ -137,9 +141,12 @@ def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 
 
 def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
-    """Return a symbol and a text for the number of free devices as `free_text`, with the wait if the offer is full.
+    """Return a symbol and a text for the number of free devices as `free_text`; if the offer is full, with its wait.
 
-    Such a text is ``full · about 12 min`` or ``full, wait not known``.
+    The text is then ``full · about 12 min`` or ``full, wait not known``.
+
+    Args:
+        ahead: how many users in line would be served before the reader.
     """
     sign, text = free_text(offer, ahead, t)
     wait, closed = offer.wait, offer.closed is not None and offer.closed.all
@@ -169,7 +176,7 @@ def at_most_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def unknown_wait_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """Return the text for a wait of which neither a likely range nor a limit is known."""
+    """Return the text for a wait of which neither a likely range nor an enforced limit is known."""
     reason = wait.reason
     if reason is not None and reason.reason == "place-ends-first":
         return t("your place ends after %1 h", f"{float(reason.params['hours']):g}")
@@ -177,9 +184,11 @@ def unknown_wait_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def range_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """Return the likely range of a wait, or that there is not enough data for one.
+    """Return the likely range of a wait, or that there is too little data for one.
 
-    If neither range nor limit is known, return the text of `unknown_wait_text`.
+    If neither range nor limit is known, return the text of `unknown_wait_text`. If only the limit is known, and data
+    are
+    not the cause, return "".
     """
     guess = likely_text(wait, t)
     if guess or wait.at_most_seconds is not None:
@@ -188,12 +197,12 @@ def range_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def figures(wait: Wait, t: Catalogue = ENGLISH) -> tuple[str, ...]:
-    """Return the texts about the length of a wait: the likely range, then the limit "wait at most …"."""
+    """Return the texts about the length of a wait: the likely range, and the limit "wait at most …" if there is one."""
     return tuple(text for text in (range_text(wait, t), at_most_text(wait, t)) if text)
 
 
 def age_step(wait: Wait) -> int | None:
-    """Return the number of the five-minute step in which the forecast was computed; `None` without a forecast.
+    """Return the five-minute step of the clock in which the forecast was computed; `None` if nothing was computed.
 
     A page announces the forecast's age to screen readers only when this number changes.
     """
@@ -201,26 +210,36 @@ def age_step(wait: Wait) -> int | None:
 
 
 def when_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """Return when another offer would start, such as ``starts now`` or ``likely 5–10 min``; "" if that is not known."""
+    """Return when a server with this wait would start: ``starts now`` or ``likely 5–10 min``; "" if not known."""
     return t("starts now") if wait.now else likely_text(wait, t)
 
 
 def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
     """Return how many users would get this offer before the reader.
 
-    They are those ahead of the reader's own place in line or, if the reader is not in line, all who wait for the offer.
+    If the reader is in line, they are the users ahead of the reader's place; otherwise all who wait for the offer.
+
+    Args:
+        own: the reader's tickets (places in the line).
     """
     places = [ticket.position for ticket in own if offer.id in ticket.offers and ticket.position > 0]
     return min(places) - 1 if places else offer.waiting
 
 
 def wait_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """Return the wait as text: a range, an enforced limit, or that it is not known."""
+    """Return the wait as text: that the server starts now, a likely range with its limit, or that the wait is not
+    known.
+    """
     return t("starts now") if wait.now else ", ".join(figures(wait, t))
 
 
 def place_text(state: str, position: int, t: Catalogue = ENGLISH) -> str:
-    """Return the state of a ticket as text: its place in line, or ``starting``."""
+    """Return the state of a ticket as text: its place in line, or ``starting``.
+
+    Args:
+        state: the ticket's state, such as ``waiting`` or ``admitted``.
+        position: its position, 1 for the next in line; 0 if it is not known.
+    """
     if state == "waiting":
         return t("%1 in line", ordinal(position, t)) if position > 0 else t("in line")
     return t("starting") if state == "admitted" else state

@@ -14,8 +14,8 @@ class UserOverview:
     """One user's tickets and servers.
 
     Attributes:
-        tickets: the user's places in line and starts under way, without their grants.
-        servers: servers that hold a GPU or run, without alternative offers.
+        tickets: the user's places in line and starts under way; `TicketStatus.grant` is left out.
+        servers: servers that hold a GPU or run; `ServerState.waits` is left out.
         notices: why servers were stopped within the last day.
         failed: the last failed start of each server that has not been ready since.
     """
@@ -31,7 +31,7 @@ class FailedStarts:
     """Failed starts, for administrators: the number in the last day, and the latest ones, newest first.
 
     Attributes:
-        at_least: older entries were discarded, so there may have been more in that day.
+        at_least: True if older entries were discarded, so that `last_day` may be too low.
     """
 
     last_day: int

@@ -18,7 +18,7 @@ class Holder:
         name: the notebook's file name, or the program's name.
         path: the notebook's path below the server's root directory; "" without a notebook.
         kernel: the kernel's id; "" for another program.
-        memory_bytes: `None` if it is not known.
+        memory_bytes: the GPU memory that it holds; `None` if it is not known.
         idle_since: since when the kernel runs nothing; `None` if it is busy, or for another program.
     """
 
@@ -34,15 +34,18 @@ class GpuReading:
     """This server's device as read by the server extension. `None` means not known, and `note` explains why.
 
     Attributes:
+        profile: the MIG profile; `None` for a whole GPU.
         memory_used_bytes: memory in use on the device, by all its users.
         own_memory_bytes: memory in use by this server's programs alone.
-        limit_bytes: what this server may use, if that is less than the device has.
+        limit_bytes: what this server may use, if that is less than the device has; `None` without such a limit.
         limit_source: ``share`` (by agreement), ``hami`` (enforced by HAMi), or "" without a limit.
-        shared: other servers may use the device too (also set in doubt). Then only `own_memory_bytes` belongs to
-            this server.
+        shared: whether other servers may use the device too; True if that is in doubt. Then only `own_memory_bytes`
+            belongs
+            to this server.
         used_percent: use of the device, 0 to 100.
         source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, or ``none`` if use cannot be measured on this card.
-        holders: `None` if they are not known; `holders_note` explains why, or that amounts are not known.
+        holders: the programs that hold memory; `None` if they are not known.
+        holders_note: why `holders` or their memory are not known; `None` if they are known.
     """
 
     uuid: str
@@ -72,7 +75,8 @@ class Snapshot:
         state: ``starting``, ``ok``, ``no-gpu``, ``no-library``, ``driver-not-loaded``, ``version-mismatch``,
             ``lost``, ``detached``, ``no-permission``, ``not-answering`` or ``unknown``.
         reason: explains `state`; `None` if all is well.
-        server: `None` if the service does not answer; `service_note` has the time since when.
+        server: the server's state; `None` if the GPU service does not answer.
+        service_note: since when the GPU service does not answer; `None` if it answers.
         period_seconds: the current interval between readings. A reading older than three intervals is stale.
     """
 
@@ -88,7 +92,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The figures of one device that change with each reading, sent while nothing else changes."""
+    """The figures of one device that change with each reading, sent while nothing else changes.
+
+    The fields are those of `GpuReading`.
+    """
 
     uuid: str
     at: datetime
@@ -121,8 +128,8 @@ class Push:
 
     Attributes:
         version: the version of the protocol.
-        snapshot: sent first, and whenever more than numbers changed; `None` if nothing else changed.
-        history: sent first and after a gap; `None` if the panel already has it.
+        snapshot: sent in the first message, and whenever more than `numbers` changed; `None` otherwise.
+        history: sent in the first message and after a gap; `None` otherwise, because the panel already has it.
         numbers: the devices read since the previous message.
     """
 
@@ -149,7 +156,8 @@ class EndEvent:
     Attributes:
         kind: ``warn``: the server stops soon. ``over``: the stop was withdrawn. ``save``: save the open notebooks
             now. ``quiet``: nothing new; sent so that no proxy closes a silent stream.
-        countdown, keep: as in ``ServerState``.
+        countdown: when and why the server stops; `None` if it does not stop.
+        keep: how often the user may still postpone the stop; `None` as in ``ServerState``.
     """
 
     version: int

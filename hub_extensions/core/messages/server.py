@@ -16,16 +16,21 @@ class Report:
     """The report of a server's extension about its own server.
 
     Attributes:
+        opened: whether somebody has opened the server since its start.
+        kernels, busy_kernels: number of kernels, and of busy ones; `None` if not known.
+        saved: whether the open notebooks were saved after the last request to do so.
         used_percent: the highest use of its devices that it measured since the previous report; `None` if it
             measured nothing. A high value protects the server. A low value counts only if nothing else measures the
             use and the administrator trusts reports.
         busy_terminals: the number of terminals in which a program runs; `None` if not known.
-        draining: the stop has begun, and cells, pages or the user's hook are not finished; `None` if the server is
+        draining: whether the stop has begun, and cells, pages or the user's hook are not finished; `None` if the server
+            is
             not being stopped.
-        warned: the stop time of the warning that a page has shown; `None` if no page has shown one.
-        hook_ran: the user's hook runs or has run in the current stop.
-        has_hook: the user has a hook; checked while a countdown is shown.
-        asked: the server's open pages were asked to save in the current stop; `None` from an older extension, which
+        warned: the stop time in the warning that a page has shown; `None` if no page has shown one.
+        hook_ran: whether the user's hook runs or has run in the current stop.
+        has_hook: whether the user has a hook; checked while a countdown is shown.
+        asked: whether the server's open pages were asked to save in the current stop; `None` from an older extension,
+            which
             does not report it.
     """
 
@@ -47,7 +52,7 @@ class GiveBack:
     """The user of a server returns its GPU, so the server stops.
 
     Attributes:
-        cpu: the server is started again without a GPU.
+        cpu: whether the server is started again without a GPU.
     """
 
     cpu: bool
@@ -73,7 +78,9 @@ class Figures:
     """The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` ``dcgm``).
 
     Attributes:
-        uuid: "" if it is not known, for a server of a cluster that has one device.
+        uuid: UUID of the device; "" if it is not known, for a server of a cluster that has one device.
+        used_percent: use of the device, 0 to 100; `None` if it is not known.
+        counters: further counters; `None` if none is known.
     """
 
     uuid: str
@@ -108,13 +115,16 @@ class Countdown:
     """When and why this server stops. There is one only if the server is to stop.
 
     Attributes:
-        stops_at: wall-clock time.
+        stops_at: wall-clock time of the stop.
         cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``, ``signed-out``, ``given-back``, ``admin``,
             ``reclaimed``.
-        can_keep: *keep* postpones this end.
-        no_keep: why *keep* does not postpone it now although the policy allows that; `None` if it does, or never can.
+        reason: the cause as a sentence.
+        can_keep: whether *keep* postpones this end.
+        warn: whether the user is warned now.
         last_warning: wall-clock time of the second warning; `None` if it is not known.
-        others: the further causes, the earliest first.
+        no_keep: why *keep* does not postpone the end now although the policy allows that; `None` if it does, or never
+            can.
+        others: the further causes that would stop the server, the earliest first.
     """
 
     stops_at: datetime
@@ -133,8 +143,10 @@ class Keep:
 
     Attributes:
         minutes: the minutes that each *keep* adds.
-        left, of: how many are left of how many within 24 hours.
-        of_server: each *keep* extends the lifetime, and the budget is for this run of the server instead of 24 hours.
+        left: how many times are left.
+        of: how many times there are within 24 hours.
+        of_server: True if each *keep* extends the lifetime, and `of` counts for this run of the server instead of 24
+            hours.
     """
 
     minutes: float
@@ -149,18 +161,23 @@ class ServerState:
 
     Attributes:
         offer, title, share: the server's offer, its title, and the part of one device (0 for CPU only).
-        uuid: `None` for CPU only, and on a cluster, where the device is not known.
-        memory_bytes: the limit to show: a fraction's share of the device, or the whole device.
-        lease_state: ``starting``, ``running``, ``ending``, ``lost``, or ``none``.
-        ends_at: the end that the user cannot postpone, by lifetime or order; `None` without one.
-        save: the open notebooks have to be saved now, because the server is about to stop.
-        warnings: for the user, such as a lost device or another process on the device.
+        uuid: UUID of the device; `None` for CPU only, and on a cluster, where the device is not known.
+        memory_bytes: the limit to show: a fraction's share of the device, or the whole device; `None` if not known.
+        memory_enforced: whether that limit is enforced.
+        lease_state: ``starting``, ``running``, ``ending``, ``lost``, or ``none`` for a server without a lease.
+        countdown: when and why the server stops; `None` if it does not stop.
+        keep: how often the user may still postpone a stop; `None` if *keep* is not offered.
+        ends_at: the end that the user cannot postpone, by lifetime or by somebody's order; `None` without one.
+        save: whether the open notebooks have to be saved now, because the server is about to stop.
+        warnings: warnings for the user, such as a lost device or another process on the device.
         waits: the other offers with their waits, to which the user could change.
         rule: when this server stops by itself; `None` if nothing stops it, also in a dry run.
-        figures: use of this server's device measured elsewhere, if the server cannot read it from the card.
+        figures: use of this server's device measured elsewhere; `None` if the server can read it from the card, or if
+            it
+            is not known.
         drain_seconds: how long the user's own hook may run once the stop has begun.
         signs: the facts about whether the server is in use; empty if idle servers are not stopped.
-        idle_below_percent: use below this value counts as idle.
+        idle_below_percent: GPU use below this value counts as idle.
         name: a plain name of the offer such as ``Small GPU``; "" if there is only the title.
     """
 

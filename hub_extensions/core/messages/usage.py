@@ -14,29 +14,33 @@ OWN = "own"  # The source of a record that this service wrote itself
 class UsageRecord:
     """One server's time with one offer, from its admission to its end, kept as history.
 
-    Points in time are UTC. Durations are running time: time in which both hub and service were up. `None` means that
-    the value is not known.
+    Points in time are UTC. Durations are in seconds of the running clock, which stands still while hub or service is
+    down.
+    `None` means that the value is not known.
 
     Attributes:
         key: the lease's id. For a server without a GPU the ticket's id, or one made for it; for an imported row its
             origin.
         user: for a deleted user ``deleted/<number>``, with a new number for each user.
+        pool: name of the pool (all devices of one kind) that the device belongs to; ``cpu`` for CPU only.
         share: thousandths of each of the `devices` devices; both are 0 for CPU only.
         ended: when no process or pod of the server was left.
         end: how the use ended, a value of ``core.usage.UseEnd``.
+        ticket: id of the ticket (place in line); "" if there was none or it is not known.
         asked: when the user asked for the place in line; `None` for a server that was adopted.
-        ready: `None` if the server was never ready, so that this was a start and not a use.
+        ready: when the server was ready; `None` if it never was, so that this was a start and not a use.
         groups: the user's groups at the time of asking.
         choice: the image or profile, as the form names it.
         device_class: the card, as its driver names it.
+        node: the node of the server's pod; "" on one machine.
         device: the UUID of the device, or its name in the cluster.
-        first_used, last_used: when the GPU was used, as far as that was measured.
+        first_used, last_used: when the GPU was first and last used, as far as that was measured.
         lifetime_seconds: the limit in force; `None` without one.
-        adopted: the server ran before this product was installed.
+        adopted: whether the server ran before this product was installed.
         waited_seconds: from asking until admission.
         held_seconds: from admission until the end.
         ran_seconds: from ready until the end.
-        outage_seconds: the part of the wall-clock time from admission to the end in which hub or service were away.
+        outage_seconds: the part of the wall-clock time from admission to the end in which hub or service was down.
         mean_use_percent, highest_use_percent: use of the GPU over the time in which it was measured.
         use_measured: the part of `ran_seconds`, 0 to 1, in which GPU use was measured.
         memory_measured: the part of `ran_seconds`, 0 to 1, in which GPU memory was measured.
@@ -81,7 +85,9 @@ class UsageRecord:
 
     @property
     def began(self) -> datetime:
-        """When the user asked for the server; if that is not known, the first later time that is."""
+        """When the user asked for the server. If that is not known: when it was admitted, ready, or ended, the earliest
+        known.
+        """
         return self.asked or self.admitted or self.ready or self.ended
 
 

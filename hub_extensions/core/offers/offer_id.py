@@ -89,9 +89,7 @@ class OfferId(str):
 
     @property
     def mig(self) -> MigProfile | None:
-        """The MIG profile of the offer's devices; None without MIG. A part of a MIG device has the profile of that
-        device.
-        """
+        """The MIG profile of the offer's devices; None without MIG. Parts of a MIG device have the device's profile."""
         device = self.base.removesuffix(".shared")
         return None if device in ("", GPU) else MigProfile.parse(device)
 

@@ -53,7 +53,7 @@ def cordon_of(cordons: Mapping[str, Cordon], card: str) -> Cordon | None:
 
 
 def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> frozenset[str]:
-    """Return `Device.identity` of the devices on a card or machine that is being drained, so that nobody new gets them."""
+    """Return `Device.identity` of the devices on cards or a machine that are being drained; nobody new gets them."""
     if not cordons:
         return frozenset()
     places = {each.place for each in cordons}

@@ -196,12 +196,12 @@ class PoolQueues:
         return at
 
     def is_passed(self, pool: str, ticket: Ticket) -> bool:
-        """Return whether the ticket is passed over because its user's other servers use up the limit of GPUs per user."""
+        """Return whether the ticket is passed over because its user's other servers use up the user's limit of GPUs."""
         held = self._held.get(ticket.user)
         return pool != CPU and held is not None and limit_left(held.keys(), ticket.server, self._most) < 1
 
     def leave(self, given: Admission) -> Ticket:
-        """Remove an admitted ticket from the lines, count its server against the user's limit, and return the ticket."""
+        """Take an admitted ticket out of the lines and return it. Its server then counts against the user's limit."""
         heads = self.heads(self._pool_of[given.offer])
         ticket = next(ticket for ticket, _ in heads if ticket.id == given.ticket)
         self._left.add(given.ticket)
@@ -215,7 +215,7 @@ class PoolQueues:
 
 
 def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, None]]:
-    """Return user -> servers that hold a GPU, in the order of the leases. Leases that are ending or lost do not count."""
+    """Return user -> servers that hold a GPU, in the order of the leases. Ending and lost leases do not count."""
     found: dict[str, dict[str, None]] = {}
     for lease in snapshot.leases:
         if lease.user in users and lease.state in (LeaseState.STARTING, LeaseState.RUNNING):
