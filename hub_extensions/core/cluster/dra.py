@@ -3,8 +3,8 @@
 An offer is a ResourceClaimTemplate in the hub's namespace that requests one device. Its devices are found from
 selectors of the form ``device.attributes['gpu.nvidia.com'].profile == '1g.10gb'``. A template with any other CEL
 expression is left out, because only the scheduler can evaluate it. Several templates may select the same devices, or
-devices that are created on the same cards. So for each two offers it is computed how many devices of one become
-unavailable, at most, when a device of the other is allocated (`DraPool.costs`).
+devices that are created on the same cards. Allocating a device for one offer may then make devices of another offer
+unavailable. `DraPool.costs` has the largest number of such devices for each pair of offers.
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ class DraPool:
         product: name of the cards; "" if there are several kinds.
         total: number of devices that can be allocated at the same time.
         free: number of devices that are available now. None if the hub is not allowed to read the claims.
-        foreign: number of devices that are not available because of claims of pods that are not servers of this hub.
-        memory_bytes, sm_count: size of the smallest device; None if not known.
-        costs: other template -> the most of its devices that one device of this template can use up, because they are
-            the same devices or share a card.
+        foreign: number of devices that are not available because of claims of pods that this hub did not start.
+        memory_bytes, sm_count: memory and SMs (streaming multiprocessors) of the smallest device; None if not known.
+        nodes: the numbers for administrators, node by node.
+        costs: name of another template -> the largest number of its devices that become unavailable when a device of
+            this
+            template is allocated. They are the same devices or share a card.
     """
 
     base: str
@@ -74,12 +76,15 @@ def dra_pools(
     """Count the devices of each claim template.
 
     Args:
-        why_not: returns the reason why a node accepts no new servers, or None if it does. The name is "" for devices
-            that do not belong to a single node.
-        ours: namespace and name of the pods that are servers of this hub.
+        view: the objects of the cluster.
+        why_not: returns the reason why a node accepts no new servers, or None if it accepts some. The name is "" for
+            devices that do not belong to a single node.
+        ours: (namespace, name) of the pods that are servers of this hub.
 
     Returns:
-        The pools, and (template, reason) of each template that is left out.
+        The pools, and (template, reason) of each template that is left out. Both are empty if DRA is not used or may
+        not be
+        read.
     """
     left_out: list[tuple[str, str]] = []
     if view.slices is None or view.templates is None:
@@ -111,9 +116,12 @@ def dra_pools(
 
 
 def devices_given(view: ClusterView, pods: Mapping[str, PodFacts]) -> Mapping[str, str]:
-    """Return lease -> devices allocated to the claims of its pod: UUIDs, or the driver's names without a UUID.
+    """Return lease -> the devices allocated to the claims of its pod, as one text.
+
+    Each device is named by its UUID, or by the driver's name if it has no UUID. Leases without a device are left out.
 
     Args:
+        view: the objects of the cluster.
         pods: lease -> its pod.
     """
     wanted = {(pod.namespace, claim) for pod in pods.values() for claim in pod.claims}
@@ -168,14 +176,16 @@ Kind: TypeAlias = tuple[str, str, str]
 
 
 class _CounterCard:
-    """A card with counters (memory slices, cores), of which the devices that are created on it consume some.
+    """A card with counters (memory slices, cores); each device that is created on the card consumes a part of them.
 
     A device that consumes no counters counts as a card by itself.
 
     Attributes:
+        driver, pool, node: DRA driver, DRA pool and node of the card.
         counters: the card's counters and their amounts.
         devices: kind of device -> for each device of the kind that can be allocated, the counters it consumes.
-        names: name of a device -> the counters it consumes; also of devices that cannot be allocated any more.
+        names: name of a device -> the counters it consumes. It has also the devices that cannot be allocated any more.
+        memory, sms: kind of device -> memory and SMs (streaming multiprocessors) of the smallest; None if not known.
     """
 
     __slots__ = ("counters", "devices", "driver", "memory", "names", "node", "pool", "sms")
@@ -209,9 +219,10 @@ class _CounterCard:
 
 @lru_cache(maxsize=65536)
 def _with_own(name: str, draws: CounterDraws) -> CounterDraws:
-    """Return the counters that a device consumes, with one for the device itself, which can be allocated only once.
+    """Return the counters that a device consumes, and in addition one for the device itself.
 
-    The result is the same object for devices of the same name on all nodes, so that counts can be cached by identity.
+    The additional counter says that the device can be allocated only once. The result is the same object for devices of
+    the same name on all nodes, so that counts can be cached by identity.
     """
     return ((*own_counter(name), 1), *draws)
 
@@ -232,7 +243,7 @@ class _Same(Generic[T]):
 
 
 class _Cards:
-    """All cards of the cluster, with a cache of the devices that templates select on them."""
+    """All cards of the cluster. Caches which devices the templates select on them."""
 
     def __init__(self, every: Iterable[_CounterCard]) -> None:
         self._every = tuple(every)
@@ -240,14 +251,19 @@ class _Cards:
         self._costs: dict[tuple[int, int], int] = {}
 
     def selected(self, base: str, wanted: Mapping[str, str]) -> _Selected:
-        """Return the devices that a template with these attributes selects."""
+        """Return the devices that a template with these attributes selects.
+
+        Args:
+            base: id of the offer without ``@`` and the card.
+            wanted: name of an attribute -> required value.
+        """
         key = frozenset(wanted.items())
         if key not in self._selected:
             self._selected[key] = _Selected(base, wanted, self._every)
         return self._selected[key]
 
     def cost(self, one: _Selected, other: _Selected) -> int:
-        """Return how many devices of `other` become unavailable, at most, when a device of `one` is allocated."""
+        """Return the largest number of devices of `other` that become unavailable when a device of `one` is allocated."""
         key = id(one), id(other)
         if key not in self._costs:
             both = ((mine[0], other.on[card][0]) for card, mine in one.on.items() if card in other.on)
@@ -258,7 +274,7 @@ class _Cards:
 
 @lru_cache(maxsize=2)
 def _cards(slices: _Same[tuple[SliceDevice, ...]], counters: _Same[tuple[CounterFacts, ...]]) -> _Cards:
-    """Return the cards of NVIDIA's devices. Devices with the same counter set are on one card.
+    """Return the cards of the devices of NVIDIA's DRA driver. Devices with the same counter set are on one card.
 
     If a device consumes counters of several sets, all devices of its DRA pool count as one card.
     """
@@ -280,7 +296,7 @@ def _cards(slices: _Same[tuple[SliceDevice, ...]], counters: _Same[tuple[Counter
 
 @lru_cache(maxsize=4096)
 def _of_set(counters: tuple[tuple[str, str, int], ...], counter_set: str) -> Mapping[Counter, int]:
-    """Return the counters of one set, or of all sets if it is ""."""
+    """Return the counters of one counter set; of all sets if `counter_set` is ""."""
     return {(each, name): value for each, name, value in counters if counter_set in ("", each)}
 
 
@@ -288,8 +304,11 @@ class _Selected:
     """The devices that a template selects by their attributes.
 
     Attributes:
+        base: id of the offer without ``@`` and the card.
         on: card -> the selected devices, and how many of them are available if nothing is allocated on the card.
-        products, memory, multiprocessors: all names of cards, and sizes in bytes and SMs, among the selected devices.
+        products: names of their cards.
+        memory: their sizes in bytes; None for a size that is not known.
+        multiprocessors: their numbers of SMs; None for a number that is not known.
     """
 
     def __init__(self, base: str, wanted: Mapping[str, str], cards: Iterable[_CounterCard]) -> None:
@@ -319,10 +338,10 @@ class _Selected:
 
 
 class _Count:
-    """Counts the devices that are available now, by the claims of all pods. Equal cards are counted once.
+    """Counts the devices that are available now, considering the claims of all pods. Equal cards are counted once.
 
     Attributes:
-        known: the hub is allowed to read the claims; if not, nothing counts as allocated.
+        known: whether the hub is allowed to read the claims; if not, nothing counts as allocated.
     """
 
     def __init__(self, view: ClusterView, ours: Collection[tuple[str, str]]) -> None:
@@ -338,10 +357,12 @@ class _Count:
         self._counted: dict[tuple[int, int, frozenset[str]], int] = {}
 
     def of(self, card: _CounterCard, devices: tuple[CounterDraws, ...], there: int) -> tuple[int, int]:
-        """Return how many devices are available now, and how many would be without the claims of this hub's servers.
+        """Return how many devices of a card are available now, and how many would be without the claims of this hub's
+        servers.
 
         Args:
-            there: how many are available if nothing is allocated on the card.
+            devices: the devices of the card that a template selects.
+            there: how many of them are available if nothing is allocated on the card.
         """
         found = self._of_card.get(card)
         if found is None:
@@ -370,7 +391,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def _wanted(template: TemplateFacts) -> Mapping[str, str] | str:
-    """Return the attributes that a template requires, or a text about why they are not known."""
+    """Return name -> value of the attributes that a template requires; a sentence if they cannot be found out."""
     kind = KINDS.get(template.device_class)
     if kind is None:
         return f"its device class {template.device_class} is none of {', '.join(KINDS)}"

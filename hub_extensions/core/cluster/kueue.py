@@ -1,6 +1,6 @@
-"""Explain why Kueue holds a pod, from the JSON and texts of Kueue v0.19.2.
+"""Explain why Kueue (the queue for pods) holds a pod, from the JSON and texts of Kueue v0.19.2.
 
-Kueue writes nothing on the pod itself. The events of its Workload contain the reason, and only the LocalQueue shows
+Kueue writes nothing on the pod itself. The reason is in the events of the pod's Workload. Only the LocalQueue shows
 that a queue does not exist or is closed.
 """
 
@@ -20,7 +20,7 @@ UNKNOWN_QUEUE, CLOSED_QUEUE = "kueue-line-unknown", "kueue-line-is-closed"
 
 
 def workload_name(events: Iterable[Json]) -> str:
-    """Return the Workload that Kueue created for a pod, or "".
+    """Return the name of the Workload that Kueue created for a pod; "" if no event names it.
 
     The pod's events name it: "Created Workload: jhub/pod-jupyter-ada-1b313".
     """
@@ -47,7 +47,7 @@ def pending_messages(events: Iterable[Json]) -> dict[str, str]:
 
 
 def why_held(message: str) -> tuple[Reason, ...]:
-    """Return why a Workload is held, from the message of its ``Pending`` event; empty for an unknown message."""
+    """Return why Kueue holds a Workload, from the message of its ``Pending`` event; empty for an unknown message."""
     if "maximum capacity" in message or "unavailable in ClusterQueue" in message:
         return (explain("kueue-no-share"),)
     if "doesn't match node affinity" in message:

@@ -1,4 +1,4 @@
-"""Values of a cluster: its nodes, pods, resource slices and claims as far as they concern GPUs, and its settings.
+"""Values of a cluster: its nodes, pods, resource slices and claims as far as they concern GPUs, and the settings.
 
 The values are small, because a cluster of 10,000 pods is kept in memory.
 """
@@ -24,12 +24,12 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node that has, or once had, a GPU. Other nodes are not kept.
+    """A node that has a GPU, or once had one. Other nodes are not kept.
 
     Attributes:
         labels: all labels, because a node selector may name any.
         allocatable: resource -> count, of extended resources below ``nvidia.com/`` only.
-        ready: condition Ready is True; None if it is Unknown, because the kubelet does not report.
+        ready: whether condition Ready is True; None if it is Unknown, because the kubelet does not report.
         cordoned: ``spec.unschedulable``.
         hami: annotation ``hami.io/node-nvidia-register``; "" without HAMi.
     """
@@ -53,24 +53,24 @@ class PodFacts:
             is the sum over its containers (with restartable init containers), or the largest init container if that
             is more.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed``, ``Unknown``.
-        reason, message: reason and message of the status, or "".
+        reason, message: reason and message of the status; "" if they are not set.
         lease, offer: values of this product's labels; "" on other pods. The offer is not an `OfferId`, because a label
             contains ``_`` instead of ``@``.
-        user, server: values of KubeSpawner's annotations, or "".
-        deleting: the pod has a deletion timestamp.
+        user, server: values of KubeSpawner's annotations; "" if they are not set.
+        deleting: whether the pod has a deletion timestamp.
         unscheduled: reason of condition PodScheduled=False (``Unschedulable``, ``SchedulingGated``); "" if the pod is
             scheduled or the scheduler has not tried yet.
         unscheduled_why: message of that condition.
-        unscheduled_since: its last transition.
-        target: reason of condition TerminationTarget or DisruptionTarget with status True.
+        unscheduled_since: last transition of that condition; None if it is not known.
+        target: reason of condition TerminationTarget or DisruptionTarget with status True; "" without such a condition.
         target_why: message of that condition.
         gates: names of the scheduling gates.
-        fraction, memory_mib: KAI's annotations.
+        fraction, memory_mib: KAI's annotations with the part of a card.
         gpu_group: KAI's label ``runai-gpu-group``.
         hami: annotation ``hami.io/vgpu-devices-allocated``.
         claims: names of the ResourceClaims that were created for the pod.
-        ready: condition Ready is True.
-        created: by the API server's clock.
+        ready: whether condition Ready is True.
+        created: time of creation, by the API server's clock.
     """
 
     uid: str
@@ -111,12 +111,16 @@ class SliceDevice:
     """A device of a ResourceSlice (``resource.k8s.io/v1``) of NVIDIA's DRA driver.
 
     Attributes:
+        driver, pool, node: DRA driver, DRA pool and node of the device.
         kind: attribute ``type``: ``gpu`` or ``mig``.
         profile: profile of a MIG device, such as ``1g.10gb``; "" otherwise.
         memory_bytes, multiprocessors: capacities; None if not known.
-        draws: (counter set, counter, amount) of each shared counter that the device consumes (``consumesCounters``),
-            because it is created on a card only when it is claimed.
-        closed: tainted against new pods. Such a device is kept only if it consumes counters, which its pod still does.
+        draws: (counter set, counter, amount) of each shared counter that the device consumes (``consumesCounters``).
+            Only a
+            device that is created on a card when it is claimed consumes counters.
+        closed: whether the device is tainted against new pods. Such a device is kept only if it consumes counters,
+            because
+            the pod that has it still uses them up.
         uuid: UUID of an existing device; "" for one that is created when it is claimed.
     """
 
@@ -136,7 +140,11 @@ class SliceDevice:
 
 @dataclass(frozen=True, slots=True)
 class CounterFacts:
-    """The shared counters of a pool of devices that are created on demand: (counter set, counter, value) of each."""
+    """The shared counters of a DRA pool of devices that are created on demand.
+
+    Attributes:
+        counters: (counter set, counter, value) of each.
+    """
 
     driver: str
     pool: str
@@ -145,11 +153,11 @@ class CounterFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """An allocated ResourceClaim.
+    """A ResourceClaim to which devices are allocated.
 
     Attributes:
         devices: (driver, pool, device) of each allocated device.
-        pod: name of the pod that the claim is for, or "".
+        pod: name of the pod that the claim is for; "" if it is for none.
     """
 
     namespace: str
@@ -164,9 +172,9 @@ class TemplateFacts:
 
     Attributes:
         device_class: usually ``gpu.nvidia.com`` or ``mig.nvidia.com``.
-        count: number of devices.
-        selectors: CEL expressions.
-        shared: the configuration asks for time-slicing or MPS.
+        count: number of devices that it requests.
+        selectors: CEL expressions that select the devices.
+        shared: whether its configuration asks for time-slicing or MPS.
     """
 
     name: str
@@ -178,7 +186,13 @@ class TemplateFacts:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A requirement on a label of a node, or on its name if `of_field` is True (`key` is then ``metadata.name``)."""
+    """One requirement of a node selector term.
+
+    Attributes:
+        key: name of the label; ``metadata.name`` if `of_field` is True.
+        operator: such as ``In`` or ``Exists``.
+        of_field: True if the requirement is on the node's name, False if it is on a label.
+    """
 
     key: str
     operator: str
@@ -195,8 +209,8 @@ class VolumeFacts:
     """The requirements of a persistent volume on the nodes that use it.
 
     Attributes:
-        terms: required node affinity; None for none.
-        zones: label of zones or regions -> the values that the volume's own label has, one of which the node needs.
+        terms: required node affinity; None if the volume has none.
+        zones: (label of zones or regions, accepted values) for each such label of the volume.
     """
 
     terms: tuple[Term, ...] | None = None
@@ -209,8 +223,8 @@ class Volumes:
 
     Attributes:
         bound: claim as ``namespace/name`` -> name of its volume.
-        volumes: volumes with requirements, by name.
-        unread: the hub is not allowed to read them (403), so both mappings are empty.
+        volumes: name -> volume, for volumes with requirements.
+        unread: True if the hub is not allowed to read them (403), so that both mappings are empty.
     """
 
     bound: Mapping[str, str] = field(default_factory=dict)
@@ -218,7 +232,13 @@ class Volumes:
     unread: bool = False
 
     def of(self, claims: Iterable[str]) -> tuple[VolumeFacts, ...]:
-        """Return the volumes that restrict a pod with these claims. An unbound claim will be bound near the pod."""
+        """Return the volumes that restrict a pod with these claims.
+
+        A claim that is not bound yet restricts nothing, because its volume will be made near the pod.
+
+        Args:
+            claims: ``namespace/name`` of each persistent volume claim.
+        """
         found = (self.volumes.get(self.bound.get(claim, "")) for claim in claims)
         return tuple(dict.fromkeys(volume for volume in found if volume is not None))
 
@@ -229,12 +249,12 @@ class ClusterView:
 
     Attributes:
         nodes, pods: None if the hub is not allowed to read them (403).
-        own_pods_only: `pods` contains only the hub's own namespace.
+        own_pods_only: whether `pods` contains only the hub's own namespace.
         slices, claims, templates: None if the cluster does not use DRA, or the hub is not allowed to read it.
         counters: shared counters of devices in `slices` that are created on demand.
         volumes: volumes of the pods, as far as the hub is allowed to read them.
         namespace: namespace of the pods of this hub's servers; "" if not known.
-        at: wall-clock time of the last message from the API server.
+        at: wall-clock time of the last message from the API server; None before the first.
         problem: why the cluster cannot be read now, as a sentence; "" if it can.
     """
 

@@ -3,7 +3,7 @@
 A device is whatever one pod gets: a whole card, a MIG device, or a part of a shared card. The devices of one kind on
 all nodes form a pool, for which users wait in one line.
 
-Free devices are the allocatable ones less the requests of all pods bound to the node. The labels are those of NVIDIA
+Free devices are the allocatable ones minus the requests of all pods bound to the node. The labels are those of NVIDIA
 k8s-device-plugin v0.20 with GPU Feature Discovery, KAI-Scheduler v0.17, HAMi v2.10, and GKE, EKS, AKS and Karpenter as
 of 2026.
 """
@@ -95,7 +95,7 @@ _FOUR_SLICES = re.compile(r"\bA30\b|RTX-PRO-6000", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class NodeCount:
-    """The number of devices of one pool on a node, for administrators.
+    """The number of devices of one pool (all devices of one kind) on a node, for administrators.
 
     Attributes:
         because: why these devices are not given to servers; None if they are.
@@ -122,6 +122,8 @@ class LeftOut:
     """A node or resource whose devices are not offered, and why, for administrators.
 
     Attributes:
+        what: name of the node or resource.
+        why: the reason as a sentence.
         because: `why` as a reason with a code; None if `why` lacks a code.
     """
 
@@ -137,14 +139,16 @@ class DeviceKind:
     Attributes:
         base: an offer's id without ``@`` and the card.
         product: the node's product label without its suffixes.
+        resource: the extended resource that a pod requests.
+        mechanism: how the cluster assigns the devices.
         marks: (label, value) pairs of the node, which can distinguish it from nodes that have other cards under the
             same resource name.
         replicas: number of pods that share a device; 1 if it is not shared.
-        other_product: the product by other labels than NVIDIA's. The pool has its key from these labels if it was first
-            seen before the node got NVIDIA's.
-        virtual: the node has only a part of a card from a hypervisor.
-        doubted: the labels do not show whether the cards are shared.
-        wanted_id: the offer's id that the administrator has chosen for the resource, or "".
+        other_product: the product by other labels than NVIDIA's; "" if there are none. The pool has its key from these
+            labels if it was first seen before the node got NVIDIA's.
+        virtual: whether the node has only a part of a card from a hypervisor.
+        doubted: whether the labels leave open if the cards are shared.
+        wanted_id: the offer's id that the administrator has chosen for the resource; "" without such a setting.
         key: key of the pool, computed once because every count uses it.
     """
 
@@ -166,7 +170,7 @@ class DeviceKind:
         return self.mark(NODE_PRODUCT)
 
     def mark(self, label: str) -> str:
-        """Return the value of a label in `marks`, or ""."""
+        """Return the value of a label in `marks`; "" if the label is missing."""
         return dict(self.marks).get(label, "")
 
     def __post_init__(self) -> None:
@@ -179,15 +183,17 @@ class NodeShare:
     """The devices of one kind on one node.
 
     Attributes:
+        kind: the kind of device.
         count: the numbers for administrators.
         room: free share of a device in thousandths -> number of devices with that much free; 1000 is a free device.
-        foreign: number of devices that pods hold which are not servers of this hub.
-        unknown: the number of devices is not known, because MIG is being reconfigured; this does not mean zero.
-        barred: servers without tolerations or selectors of their own cannot use the node. Its free devices are counted
-            in `room`, and `count` has the reason.
-        closed: the node is barred permanently, and not only by a taint that the cluster itself sets for some time.
+        foreign: number of devices held by pods that this hub did not start.
+        unknown: True if the number of devices is not known, because MIG is being reconfigured; this does not mean zero.
         memory_bytes, sm_count: size of one device, or of a pod's part of a shared device; None if not known.
-        host: the node's host name label, or "".
+        closed: True if the node is barred permanently, and not only by a taint that the cluster itself sets for some
+            time.
+        barred: True if servers without tolerations or selectors of their own cannot use the node. Its free devices are
+            counted in `room`, and `count` has the reason.
+        host: the node's host name label; "" without one.
     """
 
     kind: DeviceKind
@@ -213,7 +219,7 @@ class NodeReading:
 class NodeReadings:
     """A cache of the counted devices of all nodes. A node is counted again only if it or one of its pods has changed.
 
-    If a node has lost its product label, the number of its devices counts as not known; otherwise its cards would
+    If a node has lost its product label, the number of its devices counts as not known. Otherwise its cards would
     become whole cards of another kind. A node that never had the label is counted normally.
     """
 
@@ -225,7 +231,12 @@ class NodeReadings:
     def read(
         self, node: NodeFacts, pods: Sequence[PodFacts], ours: frozenset[str], config: ClusterConfig
     ) -> NodeReading:
-        """Return the devices of a node from the cache if nothing has changed, otherwise from `read_node`."""
+        """Return the devices of a node: from the cache if nothing has changed, otherwise from `read_node`.
+
+        Args:
+            pods: pods that are bound to the node and have not ended.
+            ours: uids of the pods that are servers of this hub.
+        """
         if config != self._config:
             self._config = config
             self._kept.clear()
@@ -242,7 +253,7 @@ class NodeReadings:
         return reading
 
     def forget_other_nodes(self, nodes: Collection[str]) -> None:
-        """Forget nodes that do not exist any more."""
+        """Remove all nodes from the cache except these."""
         self._kept = {name: kept for name, kept in self._kept.items() if name in nodes}
         self._labels = {name: labels for name, labels in self._labels.items() if name in nodes}
 
@@ -280,7 +291,11 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
 
 
 def _unlabelled(node: NodeFacts, before: Mapping[str, str], config: ClusterConfig) -> NodeReading:
-    """Return the devices of a node that has lost its product label: its earlier kinds, their number unknown."""
+    """Return the devices of a node that has lost its product label: of its earlier kinds, with an unknown number.
+
+    Args:
+        before: the labels that the node had with its product label.
+    """
     why, there = explain("node-unlabelled", label=NODE_PRODUCT), replace(node, labels={**before, **node.labels})
     kinds, closed = _kinds_of(there, config.resources), _is_closed_for_good(there, config)
     parts = (_uncounted_share(kind, there, why, True) for kind in kinds if isinstance(kind, DeviceKind))
@@ -295,7 +310,7 @@ def _barred(part: NodeShare, why: Reason, closed: bool) -> NodeShare:
 
 
 def reason_not_for_all(node: NodeFacts, config: ClusterConfig) -> tuple[Reason | None, bool]:
-    """Return why some servers cannot use a node now, and whether the number of its devices is unknown.
+    """Return why some or all servers cannot use a node now, and whether the number of its devices is unknown.
 
     The reason is None if all servers can use the node.
     """
@@ -327,7 +342,7 @@ def reason_for_none(node: NodeFacts) -> tuple[Reason | None, bool]:
 
 
 def _reason_closed(node: NodeFacts, config: ClusterConfig) -> Reason | None:
-    """Return why the pods of this hub cannot be scheduled on a node, or None if they can."""
+    """Return why pods with the servers' configured selectors and tolerations cannot use a node; None if they can."""
     for key, value in config.node_labels.items():
         if node.labels.get(key) != value:
             return explain("node-selector", label=f"{key}={value}")
@@ -340,7 +355,7 @@ def _reason_closed(node: NodeFacts, config: ClusterConfig) -> Reason | None:
 
 
 def _is_closed_for_good(node: NodeFacts, config: ClusterConfig) -> bool:
-    """Whether a node is closed permanently, ignoring taints that the cluster itself sets temporarily."""
+    """Return whether a node is closed permanently. Taints that the cluster itself sets for some time are ignored."""
     lasting = tuple(taint for taint in node.taints if not taint.key.startswith(PASSING_TAINTS))
     return bool(_reason_closed(replace(node, taints=lasting), config))
 
@@ -357,7 +372,7 @@ def _tolerated(taint: Taint, config: ClusterConfig) -> bool:
 
 
 def _kinds_of(node: NodeFacts, resources: Mapping[str, str]) -> Iterable[DeviceKind | LeftOut]:
-    """Yield the kinds of devices of a node, and resources that are not counted.
+    """Yield the kinds of devices of a node, and a `LeftOut` for each resource that is not counted.
 
     Args:
         resources: renamed resource -> offer id, from the settings.
@@ -384,13 +399,15 @@ def _kinds_of(node: NodeFacts, resources: Mapping[str, str]) -> Iterable[DeviceK
 
 
 def _is_renamed(resource: str) -> bool:
-    """Whether a resource gives GPUs under a name from the device plugin's configuration."""
+    """Return whether a resource gives GPUs under a name that the device plugin's configuration has changed."""
     plain = resource in (GPU_RESOURCE, GPU_RESOURCE + SHARED) or resource.startswith(MIG_RESOURCE)
     return is_gpu_resource(resource) and resource not in PARTS and not plain
 
 
 def renamed_resources(nodes: Iterable[NodeFacts]) -> Mapping[str, int]:
-    """Return renamed resources for GPUs -> their number on all nodes."""
+    """Return resource -> number of its devices on all nodes, for GPU resources whose name the device plugin has
+    changed.
+    """
     found: Counter[str] = Counter()
     for node in nodes:
         found.update({name: count for name, count in node.allocatable.items() if count and _is_renamed(name)})
@@ -398,7 +415,7 @@ def renamed_resources(nodes: Iterable[NodeFacts]) -> Mapping[str, int]:
 
 
 def explain_no_devices(node: NodeFacts) -> Iterable[LeftOut]:
-    """Explain why a node offers no GPUs although its labels count cards, if no other reason is known."""
+    """Yield why a node offers no GPUs although its labels count cards. Call it only if no other reason is known."""
     cards = _cards(node)
     if cards and node.labels.get("nvidia.com/gpu.replicas") == "0":
         why = (
@@ -415,7 +432,10 @@ def explain_no_devices(node: NodeFacts) -> Iterable[LeftOut]:
 
 
 def _cards(node: NodeFacts) -> int | None:
-    """Return the node's number of cards (*single* strategy: of MIG devices) by its labels; None without a label."""
+    """Return the node's number of cards by its labels; None without such a label.
+
+    With the device plugin's *single* strategy, this is the number of MIG devices.
+    """
     return next((count for label in COUNT_LABELS if (count := _number(node.labels.get(label))) is not None), None)
 
 
@@ -428,7 +448,7 @@ def _slices_per_card(node: NodeFacts) -> int:
 
 
 def _mig_devices(node: NodeFacts) -> dict[str, tuple[MigProfile, int]]:
-    """Return resource -> profile and number of its MIG devices on the node. A shared device counts once."""
+    """Return MIG resource -> its profile, and the number of its MIG devices on the node. A shared device counts once."""
     found = {}
     for resource, count in node.allocatable.items():
         if resource.startswith(MIG_RESOURCE) and count:
@@ -449,8 +469,9 @@ def _slices(cut: Iterable[tuple[MigProfile, int]]) -> int:
 def _outdated_resources(node: NodeFacts) -> frozenset[str]:
     """Return the MIG resources that a node still counts from an earlier layout of its cards.
 
-    They are recognised if the MIG devices of all resources do not fit on the node's cards together: then resources
-    without a label of their own, which GPU Feature Discovery writes for existing ones, are outdated.
+    There are some if the MIG devices of all resources together do not fit on the node's cards. GPU Feature Discovery
+    writes
+    a label for each existing resource, so the resources without such a label are outdated.
     """
     cards, cut = _cards(node), _mig_devices(node)
     if cards is None or _is_single(node) or _slices(cut.values()) <= cards * _slices_per_card(node):
@@ -460,7 +481,7 @@ def _outdated_resources(node: NodeFacts) -> frozenset[str]:
 
 
 def _possible_whole_cards(node: NodeFacts) -> int | None:
-    """Return how many whole cards can exist beside the node's MIG and other resources; None if it is not known."""
+    """Return how many whole cards can exist beside the node's MIG devices and other resources; None if not known."""
     if _is_single(node):
         return 0 if _mig_devices(node) else None
     cards = _cards(node)
@@ -479,7 +500,10 @@ def _possible_whole_cards(node: NodeFacts) -> int | None:
 
 
 def _plausible_count(node: NodeFacts, resource: str) -> int:
-    """Return a resource's count without devices that cannot exist, because the kubelet keeps counts of old layouts."""
+    """Return a resource's count without devices that cannot exist any more.
+
+    The kubelet keeps the counts of earlier layouts of the cards.
+    """
     count = node.allocatable[resource]
     if resource in _outdated_resources(node):
         return 0
@@ -515,7 +539,11 @@ def _outdated_counts(node: NodeFacts) -> Iterable[LeftOut]:
 
 
 def _inconsistent_counts(node: NodeFacts, kind: DeviceKind) -> Reason | None:
-    """Return the reason if the advertised MIG profiles do not fit together, and it is not known which of them exist."""
+    """Return the reason why the devices of this kind cannot be counted; None if they can.
+
+    There is one if the advertised MIG profiles do not fit on the cards together, and it is not known which of them
+    exist.
+    """
     cards, cut = _cards(node), _mig_devices(node)
     cut = {name: found for name, found in cut.items() if name not in _outdated_resources(node)}
     if kind.resource not in cut or len(cut) < 2 or cards is None or _is_single(node):
@@ -527,10 +555,15 @@ def _inconsistent_counts(node: NodeFacts, kind: DeviceKind) -> Reason | None:
 
 
 def _is_plugin_away(node: NodeFacts, resource: str, resources: Mapping[str, str]) -> bool:
-    """Whether a resource has a count of 0 only because the device plugin is away: the labels still count devices.
+    """Return whether a resource has a count of 0 only because the device plugin is away: the labels still count
+    devices.
 
-    This is not the case if all cards use MIG or have another resource now, if the labels are those of another strategy,
-    or if the name changed when sharing was enabled or disabled: a kubelet keeps the old name with 0 forever.
+    False in three cases: all cards use MIG or have another resource now; the labels are those of another strategy; or
+    the
+    name changed when sharing was enabled or disabled, because a kubelet keeps the old name with 0 forever.
+
+    Args:
+        resources: renamed resource -> offer id, from the settings.
     """
     plain = resource.removesuffix(SHARED)
     if node.allocatable[resource]:
@@ -553,7 +586,7 @@ def _is_plugin_away(node: NodeFacts, resource: str, resources: Mapping[str, str]
 
 
 def _is_not_renamed(node: NodeFacts, plain: str) -> bool:
-    """Whether the device plugin gives the resource under its plain name, without the suffix ``.shared``."""
+    """Return whether the device plugin gives the resource under its plain name, without the suffix ``.shared``."""
     shared = node.labels.get(f"{plain}.sharing-strategy", "none") != "none"
     return not shared or node.labels.get(f"{plain}.product", "").endswith("-SHARED")
 
@@ -562,7 +595,7 @@ def _is_not_renamed(node: NodeFacts, plain: str) -> bool:
 
 
 def _other_product(node: NodeFacts) -> tuple[str, str, str]:
-    """Return (product, label, value) by other labels than NVIDIA's, or three empty texts."""
+    """Return (product, label, value) by other labels than NVIDIA's; three empty texts if there are none."""
     own = sorted(name for name in node.labels if _NAMES_CARDS.fullmatch(name) and not name.startswith("nvidia.com/"))
     for label in (*PRODUCT_LABELS, *own):
         value = node.labels.get(label, "")
@@ -583,7 +616,7 @@ def _product_name(value: str) -> str:
 
 
 def _machine_family(value: str) -> str:
-    """Return the part of a machine type that all types with the same cards have in common.
+    """Return the part of a cloud's machine type that all types with the same cards have in common.
 
     This is ``g5`` for ``g5.2xlarge``, ``NCas_T4_v3`` for ``NC8as_T4_v3``, and ``VM.GPU.A10`` for Oracle's
     ``VM.GPU.A10.2``. A type with a part of a card is a family of its own, and so is a type of an unknown cloud.
@@ -610,7 +643,7 @@ def _marks(node: NodeFacts, resource: str) -> tuple[tuple[str, str], ...]:
 
 
 def _renamed(node: NodeFacts, resource: str, offer: OfferId) -> DeviceKind | LeftOut:
-    """Return the kind of a renamed resource, as the administrator has mapped it."""
+    """Return the kind of a renamed resource, by the offer that the administrator has assigned to it."""
     found = _mig(node, resource, offer.mig) if offer.mig is not None else _gpu(node, resource)
     if isinstance(found, LeftOut):
         return found
@@ -620,7 +653,14 @@ def _renamed(node: NodeFacts, resource: str, offer: OfferId) -> DeviceKind | Lef
 
 
 def _mig(node: NodeFacts, resource: str, mapped: MigProfile | None = None) -> DeviceKind | LeftOut:
-    """Return the kind of a resource of the *mixed* strategy: one for each profile, with ``.shared`` if time-sliced."""
+    """Return the kind of a MIG resource of the device plugin's *mixed* strategy, which has one resource for each
+    profile.
+
+    Its base has the suffix ``.shared`` if the devices are time-sliced.
+
+    Args:
+        mapped: the profile of a renamed resource, from the settings; None takes the profile from the resource's name.
+    """
     plain = resource.removesuffix(SHARED)
     try:
         profile = mapped or MigProfile.parse(plain)
@@ -645,7 +685,11 @@ def _mig(node: NodeFacts, resource: str, mapped: MigProfile | None = None) -> De
 
 
 def _most_devices(node: NodeFacts, plain: str, profile: MigProfile) -> int | None:
-    """Return the maximum number of devices of a profile on the node; None if not known."""
+    """Return the maximum number of MIG devices of a profile on the node; None if not known.
+
+    Args:
+        plain: name of the resource without the suffix ``.shared``.
+    """
     counted = _number(node.labels.get(f"{plain}.count"))
     if counted:
         return counted
@@ -658,6 +702,10 @@ def _pods_per_device(node: NodeFacts, resource: str, devices: int | None, replic
 
     GPU Feature Discovery does not see the device plugin's configuration if they are installed separately
     (NVIDIA/k8s-device-plugin#732).
+
+    Args:
+        devices: number of devices on the node; None if not known, so that the label counts.
+        replicas: number of pods per device by the label.
     """
     if not devices or node.allocatable[resource] <= devices * max(replicas, 1):
         return replicas
@@ -665,7 +713,7 @@ def _pods_per_device(node: NodeFacts, resource: str, devices: int | None, replic
 
 
 def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
-    """Return the kind of ``nvidia.com/gpu``, which the labels define: card, MIG device (*single*) or shared card."""
+    """Return the kind of ``nvidia.com/gpu``: a card, a MIG device (*single* strategy) or a shared card, by the labels."""
     label = node.labels.get(NODE_PRODUCT, "")
     own, *_ = _other_product(node)
     single, partition = _SINGLE.fullmatch(label), node.labels.get(GKE_PARTITION, "")
@@ -694,7 +742,10 @@ def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
 
 
 def _sharing(node: NodeFacts) -> tuple[str, int]:
-    """Return (``time-slicing``, ``mps`` or "", number of pods that share a card) by the node's labels."""
+    """Return (how cards are shared, number of pods that share a card) by the node's labels.
+
+    The first is ``time-slicing``, ``mps``, or "" if cards are not shared.
+    """
     gke, clients = node.labels.get(GKE_SHARING, ""), _number(node.labels.get(GKE_CLIENTS))
     if clients != 1 if gke else (clients or 1) > 1:
         return "mps" if gke == "mps" else "time-slicing", clients or 1
@@ -705,7 +756,7 @@ def _sharing(node: NodeFacts) -> tuple[str, int]:
 
 
 def _is_virtual(node: NodeFacts) -> bool:
-    """Whether the node has only a part of a card from a hypervisor."""
+    """Return whether the node has only a part of a card from a hypervisor."""
     labels = node.labels
     return (
         labels.get("nvidia.com/vgpu.present") == "true"
@@ -745,9 +796,9 @@ def _counted(
 def _counted_resource(
     kind: DeviceKind, node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str]
 ) -> tuple[int, Mapping[int, int], int]:
-    """Return total, free share -> number of devices, and number of devices of other pods.
+    """Return the total, free share -> number of devices, and the number of devices held by pods this hub did not start.
 
-    Free are the allocatable devices less the requests of the pods that are bound to the node.
+    Free devices are the allocatable ones minus the requests of the pods that are bound to the node.
     """
     total = _plausible_count(node, kind.resource)
     used = foreign = 0
@@ -760,7 +811,7 @@ def _counted_resource(
 
 
 def _memory(node: NodeFacts, kind: DeviceKind) -> int | None:
-    """Return the memory of a device in bytes, of a shared device a pod's part; None if not known.
+    """Return the memory in bytes of a device, or of a pod's part of a shared device; None if not known.
 
     A card that shares its memory with the processor (GB10, Grace) has the label 0, which means not known.
     """

@@ -91,12 +91,17 @@ def derive_cluster_offers(
     *,
     sm_of_product: Callable[[str], int | None] | None = None,
 ) -> ClusterOffers:
-    """Return the offers of these pools (the devices of one kind each), in the form's order, and CPU only.
+    """Return the offers of these pools (all devices of one kind each), in the form's order, with CPU only.
 
     An offer whose request a cluster would refuse is left out, with a note.
 
     Args:
-        sm_of_product: returns the SMs of a card that is divided by MIG, by its NVML name; None if it is not known.
+        pools: id -> pool.
+        offers: the settings of offers.
+        cluster: the settings of the cluster.
+        sm_of_product: returns, for the NVML name of a card that is divided by MIG, the SMs of the whole card, or None
+            if
+            they are not known. None if no such function exists.
     """
     several = {base for base, count in Counter(pool.base for pool in pools.values()).items() if count > 1}
     found: dict[OfferId, tuple[GpuOffer, PodAsk]] = {CPU: (cpu_offer(), PodAsk(Mechanism.CPU, environment=VOID))}
@@ -157,7 +162,7 @@ def _of_pool(
 
 
 def _sizes(pool: Pool, offers: OfferConfig) -> Iterable[int]:
-    """Return the parts by memory, in GiB, that the settings offer of a pool's cards: for this kind, and for all."""
+    """Return the sizes in GiB of the parts by memory that the settings offer: for this pool, and for all cards."""
     own = offers.memory_gib.get(pool.id, ())
     return dict.fromkeys((*own, *offers.memory_gib.get("gpu", ())))
 
@@ -165,7 +170,7 @@ def _sizes(pool: Pool, offers: OfferConfig) -> Iterable[int]:
 def _share_of_memory(pool: Pool, gib: int) -> int | None:
     """Return an amount of memory as a share of the pool's smallest card, in thousandths.
 
-    None if the card is not larger than that, or its memory is not known.
+    None if the card does not have more memory than that, or if its memory is not known.
     """
     if pool.memory_bytes is None:
         return None
@@ -184,7 +189,7 @@ def _sizes_not_offered(pool: Pool, offers: OfferConfig, cluster: ClusterConfig) 
 
 
 def _sharing_mechanism(pool: Pool, cluster: ClusterConfig) -> Mechanism | None:
-    """Return the mechanism by which parts of these devices are given, or None if they are given as a whole only."""
+    """Return the mechanism by which parts of these devices are given; None if devices are given only as a whole."""
     if pool.mechanism is Mechanism.HAMI and cluster.fraction_scheduler == "hami":
         return Mechanism.HAMI
     kai = cluster.fraction_scheduler == "kai" and pool.base == "gpu" and pool.mechanism is Mechanism.WHOLE
@@ -259,7 +264,7 @@ def _fraction(whole: GpuOffer, pool: Pool, share: int, by: Mechanism) -> GpuOffe
 
 
 def _part_title(whole: GpuOffer, pool: Pool, part: str) -> str:
-    """Return the title of a part, with the card's name if the whole card's title has it."""
+    """Return the title of a part of a card. It has the card's name if the whole card's title has it."""
     return part + whole.title.removeprefix(_title(pool))
 
 

@@ -1,4 +1,4 @@
-"""Find the nodes that a start can use, by the requirements of its pod, as kube-scheduler's filters do.
+"""Find the nodes that a server can use, by the requirements of its pod, as kube-scheduler's filters do.
 
 `PodDemands` contains the requirements of a pod that does not exist yet (filters ``NodeAffinity``, ``TaintToleration``,
 ``VolumeBinding`` and ``VolumeZone`` of Kubernetes 1.34 to 1.36). Everything else is not known and restricts nothing:
@@ -44,6 +44,7 @@ class PodDemands:
     Attributes:
         selector: labels that the node must have.
         terms: required node affinity; None for no restriction.
+        tolerations: the pod's tolerations.
         claims: ``namespace/name`` of the persistent volume claims that the pod mounts.
     """
 
@@ -57,7 +58,11 @@ class PodDemands:
 
 
 def can_use_node(demands: PodDemands, volumes: Iterable[VolumeFacts], node: NodeFacts) -> bool:
-    """Whether the scheduler's filters accept the node for the pod, regardless of its free resources."""
+    """Return whether the scheduler's filters accept the node for the pod, regardless of its free resources.
+
+    Args:
+        volumes: the volumes that restrict the pod.
+    """
     return (
         all(node.labels.get(key) == value for key, value in demands.selector)
         and matches_any_term(demands.terms, node)
@@ -67,12 +72,12 @@ def can_use_node(demands: PodDemands, volumes: Iterable[VolumeFacts], node: Node
 
 
 def matches_any_term(terms: tuple[Term, ...] | None, node: NodeFacts) -> bool:
-    """Whether a node matches one of the terms. None matches every node."""
+    """Return whether a node matches one of the terms of a node affinity. None matches every node."""
     return terms is None or any(term and all(_holds(each, node) for each in term) for term in terms)
 
 
 def _holds(wanted: Requirement, node: NodeFacts) -> bool:
-    """Whether a node meets a requirement, as in ``apimachinery/pkg/labels``. A missing label meets every ``NotIn``."""
+    """Return whether a node meets a requirement, as in ``apimachinery/pkg/labels``. A missing label meets ``NotIn``."""
     if wanted.of_field:
         there: str | None = node.name if wanted.key == NAME_FIELD else None
         if there is None:
@@ -96,7 +101,7 @@ def _holds(wanted: Requirement, node: NodeFacts) -> bool:
 
 
 def _number(text: str) -> int | None:
-    """Parse a number as Go's ``strconv.ParseInt`` does."""
+    """Parse a number as Go's ``strconv.ParseInt`` does; None if the text is not such a number."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 30):
         return None
@@ -118,7 +123,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _in_zones(volume: VolumeFacts, node: NodeFacts) -> bool:
-    """Whether a node is in the volume's zones. A node without any zone label counts as being in every zone."""
+    """Return whether a node is in the volume's zones. A node without any zone label counts as being in every zone."""
     if not volume.zones or not any(label in node.labels for label in ZONES):
         return True
     return all(node.labels.get(label, node.labels.get(ZONES[label])) in values for label, values in volume.zones)
@@ -134,7 +139,7 @@ class NodeSets:
         self._found: dict[PodDemands, frozenset[str]] = {}
 
     def know(self, nodes: Mapping[str, NodeFacts], volumes: Volumes) -> bool:
-        """Set the current nodes and volumes. Returns whether something has changed since the last call."""
+        """Set the current nodes and volumes. Return whether something has changed since the last call."""
         same = nodes.keys() == self._nodes.keys() and volumes == self._volumes
         if same and all(node is self._nodes[name] for name, node in nodes.items()):
             return False
@@ -144,7 +149,14 @@ class NodeSets:
         return True
 
     def of(self, demands: PodDemands | None) -> frozenset[str] | None:
-        """Return the names of the nodes that meet these requirements; None if the nodes or requirements are unknown."""
+        """Return the names of the nodes that meet these requirements.
+
+        Args:
+            demands: None if the requirements are not known.
+
+        Returns:
+            None if the requirements or the nodes are not known.
+        """
         if demands is None or not self._nodes:
             return None
         volumes = self._volumes.of(demands.claims)
@@ -220,7 +232,7 @@ def _toleration_of(raw: Mapping[str, Any]) -> Toleration:
 
 
 def volume_of(raw: Mapping[str, Any]) -> VolumeFacts | None:
-    """Return the requirements of a PersistentVolume from its JSON; None if it can be used on every node."""
+    """Return the requirements of a PersistentVolume from its JSON; None if every node can use it."""
     labels = (raw.get("metadata") or {}).get("labels") or {}
     required = ((raw.get("spec") or {}).get("nodeAffinity") or {}).get("required")
     zones = tuple((label, tuple(str(labels[label]).split("__"))) for label in ZONES if label in labels)
@@ -229,6 +241,9 @@ def volume_of(raw: Mapping[str, Any]) -> VolumeFacts | None:
 
 
 def _terms_of_volume(terms: tuple[Term, ...]) -> tuple[Term, ...] | None:
-    """Remove requirements on a node's name, which the scheduler ignores for volumes (``CheckNodeAffinity``)."""
+    """Remove requirements on a node's name, which the scheduler ignores for volumes (``CheckNodeAffinity``).
+
+    None if nothing restricts the nodes any more.
+    """
     by_label = tuple(tuple(each for each in term if not each.of_field) for term in terms)
     return None if any(term and not labels for term, labels in zip(terms, by_label, strict=True)) else by_label

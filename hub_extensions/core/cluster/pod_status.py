@@ -42,11 +42,12 @@ class PodState:
             ``out-of-memory``, ``evicted``, ``preempted``, ``reclaimed``, ``node-lost``, ``gone``, ``ended``. The
             metrics use these values too.
         reasons: explanation for the user; can be empty.
-        log_message: the cluster's own text, or "".
-        final: the pod will not become a running server any more.
+        log_message: the cluster's own text for the log; "" if there is none.
+        final: whether the pod will certainly not become a running server any more.
         exit_code: exit code of the server's container; None if it has not ended or is not known.
-        lacks_other: the pod cannot be scheduled because something other than a GPU is missing, although all nodes are
-            available. Waiting for free GPUs does not help.
+        lacks_other: True if the pod cannot be scheduled because something other than a GPU is missing, although all
+            nodes
+            are available. Waiting for free GPUs does not help.
         log_tail: the last lines of the server's own log; "" if they are not known.
     """
 
@@ -95,17 +96,21 @@ def pod_state(
 
 
 def machine_silent(state: PodState, wanted: str) -> PodState:
-    """Return the state of a pod that waits for a GPU while a node with such GPUs does not answer."""
+    """Return the state for a pod that waits for a GPU while a node with such GPUs does not answer.
+
+    Args:
+        state: the pod's state by itself.
+        wanted: title of the chosen offer.
+    """
     return replace(state, reason="machine-silent", reasons=(explain("device-on-silent-machine", device=wanted),))
 
 
 def bound(pod: Json) -> bool:
-    """Whether the pod is bound to a node."""
     return bool((pod.get("spec") or {}).get("nodeName"))
 
 
 def scheduled_at(pod: Json) -> datetime | None:
-    """Return when the pod was scheduled, by the API server's clock; None if it is not scheduled or not known."""
+    """Return when the pod was scheduled, by the API server's clock; None if it is not scheduled, or if it is not known."""
     condition = _condition(pod, "PodScheduled")
     return when(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
 
@@ -151,11 +156,11 @@ class _PodView:
         yield from self.status.get("initContainerStatuses") or ()
 
     def server(self) -> Json:
-        """Return the status of the server's own container; empty before it exists."""
+        """The status of the server's own container; empty before it exists."""
         return next((one for one in self.containers() if one.get("name") == CONTAINER), {})
 
     def event(self, *reasons: str) -> Json | None:
-        """Return the latest event with one of these reasons, or None."""
+        """Return the latest event with one of these reasons; None if there is none."""
         found = [event for event in self.events if event.get("reason") in reasons]
         return max(reversed(found), key=_order, default=None)  # of equal times the last in the list
 
@@ -197,7 +202,14 @@ _DISRUPTED = {
 
 
 def _state(reason: str, code: str, log: str = "", **more: Any) -> PodState:
-    """Return a state with one reason without parameters."""
+    """Return a state with one reason that has no parameters.
+
+    Args:
+        reason: the state.
+        code: code of the reason for the user.
+        log: the cluster's own text.
+        more: further fields of `PodState`.
+    """
     return PodState(reason, (explain(code),), log, **more)
 
 
@@ -265,7 +277,10 @@ def _out_of_memory(ended: Json, *, final: bool) -> PodState:
 
 
 def _evicted_why(message: str) -> str:
-    """Explain a kubelet's message, such as "The node was low on resource: memory. …"; "" for an unknown message."""
+    """Return the code of the reason for an eviction, from a kubelet's message; "" for an unknown message.
+
+    Such a message is "The node was low on resource: memory. …".
+    """
     if "low on resource: memory" in message:
         return "its-machine-short-of-memory"
     if "low on resource" in message:
@@ -288,7 +303,11 @@ _GONE = {
 
 
 def _gone(events: Sequence[Json], queue: str) -> PodState:
-    """Return the state of a pod that does not exist any more, from its events."""
+    """Return the state of a pod that does not exist any more, from its events.
+
+    Args:
+        queue: the system that decides who starts when: ``Kueue``, ``KAI``, or "" for the GPU service.
+    """
     for event in sorted(events, key=_order, reverse=True):
         reason, message = str(event.get("reason") or ""), str(event.get("message") or "")
         if reason == "Stopped" and re.search(r"[Pp]reempt|reclamation|Fair Sharing", message):
@@ -311,7 +330,7 @@ _NOT_MADE = frozenset({"CreateContainerConfigError", "CreateContainerError", "Pr
 
 
 def _waits(view: _PodView, reasons: frozenset[str]) -> tuple[Json, Json] | None:
-    """Return the first container that waits for one of these reasons, and its waiting state, or None."""
+    """Return the first container that waits for one of these reasons, and its waiting state; None if no container does."""
     for container in view.containers():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in reasons:
@@ -333,7 +352,7 @@ def _image(view: _PodView) -> PodState | None:
 
 
 def _image_name(view: _PodView, container: Json) -> str:
-    """Return the name of a container's image, or ""."""
+    """Return the name of a container's image; "" if it is not known."""
     spec = view.pod.get("spec") or {}
     for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         if one.get("name") == container.get("name") and one.get("image"):
@@ -355,9 +374,9 @@ def _why_no_image(text: str) -> str:
 
 
 def _for_long(view: _PodView, enough: timedelta, *reasons: str) -> bool:
-    """Whether the first event with one of these reasons is at least `enough` ago.
+    """Return whether the first event with one of these reasons is at least `enough` ago.
 
-    Without such an event, the time at which the pod was scheduled counts.
+    Without such an event, the time since the pod was scheduled counts.
     """
     firsts = [
         when(event.get("firstTimestamp")) or event_time(event)

@@ -1,7 +1,7 @@
 """Combine the devices of all nodes to pools of equal devices, with permanent ids, and count how many are free.
 
-A pool is all devices of one kind, for which users wait in one line. Devices are counted but not identified, because the
-scheduler selects them. Nodes that have not changed are not counted again.
+A pool is all devices of one kind, for which users wait in one line. Devices are only counted, because the scheduler
+selects them. Nodes that have not changed are not counted again.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ class NodeRoom:
 
     Attributes:
         total, room, foreign: as in `Pool`, on this node.
-        barred: only servers with tolerations or selectors of their own can use the node, so its devices count only for
-            them.
-        unknown: the number of devices is not known.
-        silent: the node does not answer.
+        barred: True if only servers with tolerations or selectors of their own can use the node, so that its devices
+            count
+            only for them.
+        unknown: whether the number of devices is not known.
+        silent: whether the node does not answer.
     """
 
     total: int
@@ -75,20 +76,25 @@ class Pool:
         id: id of the pool, such as ``mig-1g.5gb`` or ``gpu@a100-sxm4-40gb``.
         base: the id without ``@`` and the card.
         product: the product label of its nodes, without suffixes.
-        total: devices that can be given to servers now.
-        room: free share in thousandths -> number of devices with that share.
-        foreign: number of devices that pods hold which are not servers of this hub.
-        unknown: some nodes cannot be counted. If no device is counted as free then, it is not known whether one is.
+        resource: the extended resource that a pod requests; "" for DRA.
+        mechanism: how the cluster assigns the devices.
+        total: number of devices that can be given to servers now.
+        room: free share of a device in thousandths -> number of devices that have it free.
+        foreign: number of devices held by pods that this hub did not start.
+        unknown: whether some nodes cannot be counted. If so, and no device is counted as free, it is not known whether
+            one
+            is free.
         memory_bytes, sm_count: size of the smallest device; None if not known.
-        sm_total: SMs of the whole card; None if not known.
+        sm_total: SMs (streaming multiprocessors) of the whole card; None if not known.
         replicas: highest number of pods that share a device; 1 if it is not shared.
-        virtual: some nodes have only a part of a card from a hypervisor.
-        doubted: on some nodes the labels do not show whether the cards are shared.
+        virtual: whether some nodes have only a part of a card from a hypervisor.
+        doubted: whether on some nodes the labels leave open if the cards are shared.
         node_labels: node affinity with which a pod gets a device of this pool and no other.
-        claim_template: ResourceClaimTemplate for DRA; "" otherwise.
+        claim_template: name of the ResourceClaimTemplate for DRA; "" otherwise.
         nodes: the numbers for administrators, node by node.
-        costs: id of another pool -> the most of its devices that one device of this pool uses up, because they are the
-            same devices or share a card.
+        costs: id of another pool -> the largest number of its devices that become unavailable when a device of this
+            pool is
+            given. They are the same devices or share a card.
         rooms: node name -> its devices; empty if not known.
     """
 
@@ -130,13 +136,14 @@ class PoolSurvey:
 
     Attributes:
         pools: pools by id.
-        bound: leases (rights of servers to a device) whose pods are bound to a node, so that their devices are already
-            counted as used.
+        bound: ids of leases (rights of servers to a device) whose pods are bound to a node, so that their devices are
+            already counted as used.
         names: key of each pool that ever existed -> its id. The next survey needs it, because an id is never given to
             other devices.
         left_out: nodes and resources whose devices are not offered, for administrators.
-        configured: the totals come from the administrator's settings, because the hub is not allowed to read nodes, or
-            pods of other namespaces.
+        configured: True if the totals come from the administrator's settings, because the hub is not allowed to read
+            nodes,
+            or pods of other namespaces.
         known: False if free devices cannot be counted.
     """
 
@@ -161,10 +168,12 @@ def survey_pools(
     """Count the devices of a cluster, and how many are free.
 
     Args:
+        view: the objects of the cluster.
+        offers, config: the settings.
         names: `PoolSurvey.names` of the last survey; empty at first.
         leases: ids of this hub's leases. A pod whose label has another lease, or none, is not a server of this hub.
         ours: uids of further pods that are servers of this hub: those started before this package was installed.
-        kept: the devices of each node as counted before; None counts every node again.
+        kept: a cache of the devices of each node; None counts every node again.
     """
     check_config(offers)
     config = replace(config, resources=offers.resources)
@@ -217,10 +226,13 @@ def read_in_steps(
     kept: NodeReadings,
     resources: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
-    """Fill the cache `kept`, yielding after every hundred nodes, so that `survey_pools` does not block for long.
+    """Fill the cache `kept` and yield after every hundred nodes, so that `survey_pools` does not block for long.
 
     Args:
-        resources: `OfferConfig.resources`.
+        view: the objects of the cluster.
+        leases, ours: as in `survey_pools`.
+        kept: the cache.
+        resources: `OfferConfig.resources`; None if the settings have none.
     """
     config = replace(config, resources=resources or {})
     holders = _Holders(view, leases, ours)
@@ -231,7 +243,7 @@ def read_in_steps(
 
 
 def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], Reason | None]:
-    """Return a function from a node's name to the reason why it accepts no new servers, or to None if it accepts some.
+    """Return a function that returns, for a node's name, why the node accepts no new servers; None if it accepts some.
 
     A node that is not known counts as accepting servers.
     """
@@ -247,7 +259,7 @@ def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], Reason
 
 
 def caution_of(view: ClusterView) -> str:
-    """Return a sentence for users about what the figures do not count, or ""."""
+    """Return a sentence for users about what the numbers of GPUs do not include; "" if they include everything."""
     sentences = []
     if view.nodes is None:
         sentences.append("How many GPUs there are is what an administrator wrote down.")
@@ -257,11 +269,11 @@ def caution_of(view: ClusterView) -> str:
 
 
 class _Holders:
-    """The pods that are bound to a node and have not ended, by node. They hold the devices that they request.
+    """The pods that hold devices: they are bound to a node and have not ended.
 
     Attributes:
         pods: all of these pods.
-        our_names: (namespace, name) of those pods that are servers of this hub.
+        our_names: (namespace, name) of the pods that are servers of this hub.
         bound: see `PoolSurvey`.
     """
 
@@ -285,7 +297,7 @@ class _Holders:
                 self._ours.setdefault(pod.node, []).append(pod.uid)
 
     def on(self, node: str) -> Sequence[PodFacts]:
-        """Return the pods of a node."""
+        """Return the pods on a node."""
         return self._on.get(node, ())
 
     def ours_on(self, node: str) -> frozenset[str]:
@@ -294,7 +306,6 @@ class _Holders:
         return frozenset(found) if found else _NOBODY
 
     def ours(self, pod: PodFacts) -> bool:
-        """Whether a pod is a server of this hub."""
         return pod.uid in self._ours.get(pod.node, ())
 
 
@@ -302,7 +313,13 @@ _NOBODY: frozenset[str] = frozenset()
 
 
 def _is_counted_as_used(pod: PodFacts, allocated: Collection[tuple[str, str]]) -> bool:
-    """Whether a pod's devices are counted as used: with DRA if its claims are allocated, otherwise if it is bound."""
+    """Return whether a pod's devices are counted as used.
+
+    With DRA they are if its claims are allocated, otherwise if the pod is bound to a node.
+
+    Args:
+        allocated: (namespace, name) of the allocated claims.
+    """
     if pod.claims and not pod.requests:
         return all((pod.namespace, claim) in allocated for claim in pod.claims)
     return bool(pod.node)
@@ -316,9 +333,15 @@ def _name(
 ) -> tuple[dict[str, OfferId], dict[str, str]]:
     """Return key -> id of all existing pools, and key -> id of all pools that ever existed.
 
-    A pool keeps its id, also if its cards get a product label later, when GPU Feature Discovery is installed. A new
-    pool gets the plain id if it is the only one of its kind, otherwise one with its product. A pool of a claim template
-    is named after the template, and a renamed resource gets the administrator's id.
+    A pool keeps its id, even if its cards get a product label later, when GPU Feature Discovery is installed. A new
+    pool gets the plain id if it is the only one of its kind, otherwise an id with its product. A pool of a claim
+    template
+    is named after the template, and a pool of a renamed resource gets the administrator's id.
+
+    Args:
+        parts: key of a pool -> its devices on each node.
+        claimed: the pools of claim templates.
+        names: key -> id of all pools that existed before.
     """
     kept = dict(names)
     taken = set(kept.values())
@@ -400,16 +423,22 @@ def _make_pool(pool_id: OfferId, every: Mapping[str, Sequence[NodeShare]], key: 
 
 
 def _room_of(part: NodeShare) -> NodeRoom:
-    """Return a node's devices in a pool; 0 in total if no server can use the node now."""
+    """Return a node's devices in a pool. The total is 0 if no server can use the node now."""
     total = part.count.total if part.barred or not part.count.why else 0
     return NodeRoom(total, part.room, part.foreign, part.barred, part.unknown, part.count.silent)
 
 
 def _node_affinity(every: Mapping[str, Sequence[NodeShare]], key: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the node affinity with which a pod gets a device of this pool.
+    """Return the node affinity with which a pod gets a device of this pool and of no other: label -> accepted values.
 
-    This is necessary because the same resource can be a card on one node and a MIG device or a shared card on another.
-    Labels of the cards are always required, others if they distinguish nodes, and if none does, the host names.
+    It is necessary because the same resource can be a card on one node and a MIG device or a shared card on another.
+    Labels
+    that name the cards are always required. Other labels are required if they distinguish the nodes of this pool. If no
+    label does, the host names are required.
+
+    Args:
+        every: key of a pool -> its devices on each node.
+        key: key of this pool.
     """
     mine = {part.kind for part in every[key]}
     resource = every[key][0].kind.resource  # all parts of one key have the same resource
@@ -466,9 +495,10 @@ def _room_of_claims(count: NodeCount) -> NodeRoom:
 
 
 def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
-    """Count a pool by the administrator's capacity less this hub's own pods, because other pods cannot be read.
+    """Count a pool by the administrator's capacity minus this hub's own pods, because other pods cannot be read.
 
-    If the settings give no capacity for it, the number of free devices is not known. The total is never more than the
+    If the settings give no capacity for the pool, the number of free devices is not known. The total is never more than
+    the
     nodes have.
 
     Args:
@@ -482,7 +512,12 @@ def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
 
 
 def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, str], holders: _Holders) -> PoolSurvey:
-    """Count all pools by the administrator's capacity less the visible pods, because the nodes may not be read."""
+    """Count all pools by the administrator's capacity minus the visible pods, because the nodes may not be read.
+
+    Args:
+        names: `PoolSurvey.names` of the last survey.
+        holders: the pods that hold devices.
+    """
     why = "this hub may not read the nodes: the totals are what c.GpuCluster.capacity says"
     left_out = [LeftOut("all nodes", why)]
     pools: dict[OfferId, Pool] = {}
@@ -511,7 +546,7 @@ def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, st
 
 
 def _device(name: str) -> OfferId | None:
-    """Return the id of a whole device, or None for any other text."""
+    """Parse the id of a whole device; None for any other text."""
     try:
         found = OfferId(name)
     except OfferIdError:

@@ -1,4 +1,4 @@
-"""Count DRA's partitionable devices, which are created on a card when they are claimed: how many are available at once.
+"""Count how many of DRA's partitionable devices, which are created on a card when they are claimed, are available.
 
 Such a card has counters (memory slices, cores, engines), and each device consumes some of them. A device blocks another
 one if both consume the same counter and not enough of it is left. Kubernetes does not define which of several fitting
@@ -22,21 +22,21 @@ Counter: TypeAlias = tuple[str, str]
 
 
 def own_counter(device: str) -> Counter:
-    """Return a counter of which only this device consumes 1, because each device can be allocated only once."""
+    """Return the name of a counter that only this device consumes, because each device can be allocated only once."""
     return "", device
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The devices on one card that an offer selects, grouped by whether they can block each other.
+    """How the devices that an offer selects on one card can block each other.
 
     Attributes:
         common: counter of which every device consumes the same amount, such as engines -> that amount.
-        groups: for each device, the number of its group. Devices of different groups have only common counters in
-            common, so they do not block each other as long as enough of these is left.
+        groups: for each device, the number of its group. Devices of different groups consume no counter together except
+            those in `common`. They do not block each other as long as enough of these is left.
         widths: for each group, how many of its devices become unavailable, at most, when one of them is allocated; the
             device itself counts.
-        users: counter that is not common -> numbers of the devices that consume it.
+        users: counter that is not in `common` -> numbers of the devices that consume it.
     """
 
     common: Mapping[Counter, int]
@@ -47,7 +47,7 @@ class Shape:
 
 @lru_cache(maxsize=4096)
 def shape_of(devices: tuple[CounterDraws, ...]) -> Shape:
-    """Return which of these devices can block each other."""
+    """Find out which of these devices of one card can block each other."""
     amounts: dict[Counter, set[int]] = {}
     users: dict[Counter, list[int]] = {}
     for number, draws in enumerate(devices):
@@ -96,7 +96,7 @@ def available_count(devices: tuple[CounterDraws, ...], left: Mapping[Counter, in
     left of the counter suffices for a fixed number of devices.
 
     Args:
-        devices: all devices that the offer selects on the card.
+        devices: for each device that the offer selects on the card, the counters it consumes.
         left: remaining amount of each counter; a missing counter has 0.
     """
     shape = shape_of(devices)
@@ -111,9 +111,9 @@ def available_count(devices: tuple[CounterDraws, ...], left: Mapping[Counter, in
 
 @lru_cache(maxsize=4096)
 def most_blocked(given: tuple[CounterDraws, ...], wanted: tuple[CounterDraws, ...]) -> int:
-    """Return how many of the devices `wanted` become unavailable, at most, when one of `given` is allocated.
+    """Return the largest number of the devices `wanted` that become unavailable when one of `given` is allocated.
 
-    Unavailable means that `available_count` of `wanted` decreases.
+    This is by how much `available_count` of `wanted` decreases.
     """
     shape = shape_of(wanted)
     return max((_lost(draws, shape) for draws in given), default=0)

@@ -1,6 +1,6 @@
 """Count the free parts of cards that KAI-Scheduler or HAMi share between pods, in thousandths.
 
-With KAI-Scheduler v0.17, a reservation pod holds the card from the device plugin, and the pods that share the card have
+With KAI-Scheduler v0.17, a reservation pod holds the card from the device plugin. The pods that share the card have
 labels and annotations with its group and their part. With HAMi v2.10, annotations list the cards of a node and the
 parts that a pod was given; the node's count of ``nvidia.com/gpu`` is not meaningful.
 """
@@ -23,13 +23,14 @@ KAI_RESERVATIONS = "kai-resource-reservation"
 
 
 def kai_room(pods: Sequence[PodFacts], memory_bytes: int | None) -> Mapping[int, int]:
-    """Return free thousandths -> number of the cards of a node that KAI-Scheduler shares between pods.
+    """Return free thousandths -> number of the node's cards that KAI-Scheduler shares between pods.
 
     If the part that a pod has cannot be parsed, its card counts as full. The reservation pod of a card does not use any
     part of it.
 
     Args:
-        memory_bytes: memory of a whole card, for parts in MiB; None if not known.
+        pods: the pods on the node.
+        memory_bytes: memory of a whole card, to convert parts in MiB; None if not known.
     """
     left: dict[str, int] = {}
     for pod in pods:
@@ -43,7 +44,7 @@ def kai_room(pods: Sequence[PodFacts], memory_bytes: int | None) -> Mapping[int,
 def kai_share(memory_mib: int, card_bytes: int) -> int:
     """Return an amount of memory as a share of a card, in thousandths, rounded up.
 
-    KAI-Scheduler rounds the card's memory down to hundreds of MiB, so this does too.
+    The card's memory is first rounded down to hundreds of MiB, as KAI-Scheduler does.
     """
     counted = card_bytes // MIB // 100 * 100
     return ceil(Decimal(memory_mib) * WHOLE / counted) if counted else WHOLE
@@ -63,7 +64,13 @@ def _kai_part(pod: PodFacts, memory_bytes: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Card:
-    """A card under HAMi: memory in MiB, percent of its cores, and the maximum number of pods."""
+    """A card under HAMi.
+
+    Attributes:
+        memory: memory in MiB.
+        cores: percent of its cores that pods can be given.
+        places: maximum number of pods.
+    """
 
     memory: int
     cores: int
@@ -86,11 +93,13 @@ def hami_cards(
     or that has its maximum number of pods, is full even if it has memory left.
 
     Args:
+        pods: the pods on the node.
         ours: uids of the pods that are servers of this hub.
 
     Returns:
-        Number of cards, free thousandths of memory -> cards, and number of cards that others use. None if the node's
-        list of cards cannot be parsed.
+        Number of cards, free thousandths of memory -> number of cards, and number of cards used by pods that this hub
+        did
+        not start. None if the node's list of cards cannot be parsed.
     """
     cards = _hami_cards(node.hami)
     if cards is None:
@@ -127,7 +136,7 @@ def _hami_cards(text: str) -> dict[str, _Card] | None:
 
 
 def _hami_parts(text: str) -> list[tuple[str, int, int]]:
-    """Return (card, MiB, percent of its cores) of each part in ``UUID,NVIDIA,MiB,cores:;``.
+    """Return (UUID of the card, MiB, percent of its cores) of each part in an annotation ``UUID,NVIDIA,MiB,cores:;``.
 
     Devices of a container end with a colon, containers with a semicolon.
     """

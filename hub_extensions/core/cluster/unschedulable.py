@@ -1,7 +1,7 @@
-"""Find out from the scheduler's message why a pod is unschedulable, and whether a GPU is missing or something else.
+"""Find out from kube-scheduler's message why a pod is unschedulable: because of a GPU or of something else.
 
-The message has the number of nodes for each reason. If the nodes that lack the device are fewer than those that were
-checked for resources, some node has the device and lacks something else.
+The message has the number of nodes for each reason. If fewer nodes lack the device than were checked for resources,
+some node has the device and lacks something else.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _OTHER_PODS = ("pod topology spread", "pod affinity", "anti-affinity rules")
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """The reason why a pod cannot be scheduled.
+    """Why a pod cannot be scheduled.
 
     If neither flag is set, the reason is not known, or nodes are temporarily unavailable.
 
     Attributes:
         reasons: explanation for the user.
-        lacks_device: no GPU of the offer is free.
-        lacks_other: something else is missing that the cluster may never have.
+        lacks_device: True if no GPU of the offer is free.
+        lacks_other: True if something else is missing that the cluster may never have.
     """
 
     reasons: tuple[Reason, ...]
@@ -94,13 +94,19 @@ def _without_a_device(reasons: str, lacking: list[str], out: tuple[Reason, ...])
 
 
 def _beside_the_device(reasons: str, device: str) -> Reason | None:
-    """Return what is missing on nodes where the device is free, or None if it is free on no node.
+    """Return what is missing on nodes where the device is free; None if it is free on no node, or if that is not known.
 
     For each node, kube-scheduler reports the first filter that rejects it. The filter for resources reports every
     missing resource, and the filters for storage and for other pods run after it (Kubernetes 1.36,
-    ``default_plugins.go`` and ``noderesources/fit.go``). So a node that is rejected by a later filter has the device,
-    and so has a node that was checked for resources without lacking the device. For claims, and for two kinds of
-    device, the counts do not show this.
+    ``default_plugins.go`` and ``noderesources/fit.go``). So a node that is rejected by a later filter has the device. A
+    node
+    that was checked for resources without lacking the device has it too. For claims (DRA), and if two kinds of device
+    are
+    missing, the message does not show this.
+
+    Args:
+        reasons: the part of the scheduler's message with the counts.
+        device: name of the device for the user.
     """
     total = _OF.match(reasons)
     counts = [(int(number), text) for number, text in _counts(reasons)]
@@ -138,7 +144,9 @@ def _device_name(resource: str) -> str:
 
 
 def _machines_out(reasons: str) -> tuple[Reason, ...]:
-    """Return reasons with the number of nodes that do not answer or are cordoned."""
+    """Return how many nodes do not answer, and how many are cordoned, as reasons. A reason with the number 0 is left
+    out.
+    """
     silent = closed = 0
     for number, text in _counts(reasons):
         if "node.kubernetes.io/not-ready" in text or "node.kubernetes.io/unreachable" in text:

@@ -1,12 +1,12 @@
 """Decide which servers are stopped because they hold a GPU without using it, or for too long.
 
 A decision is keep, warn or stop, with a reason. It follows from the evidence about a server, the limits (the policy)
-and the time. A server whose GPU is busy, or of which that is not known, is never stopped for idleness. A lifetime ends
+and the time. A server is never stopped for idleness while its GPU is busy or its GPU use is not known. A lifetime ends
 every server that has one, after the same warning.
 
-One round of the service for one server: `observe` the last measurement of its GPU, `decide`, `settle` what is
-remembered about the server, then act on the decision. ``core/stops`` describes how a stop proceeds. The end of a server
-is the time at which it stops for one cause; a countdown is the display of that time to its user.
+In each round the service does four things for each server: `observe` the last measurement of its GPU, `decide`,
+`settle` what is remembered about the server, and act on the decision. ``core/stops`` describes how a stop proceeds. The
+end of a server is the time at which it stops for one cause; a countdown is the display of that time to its user.
 """
 
 from hub_extensions.core.culling.activity import RoutesRenewed, last_used, remember_quiet, routes_renewed

@@ -38,17 +38,21 @@ SAME = timedelta(seconds=1)  # largest difference between the same moment read f
 
 @dataclass(frozen=True, slots=True)
 class RoutesRenewed:
-    """A restart of the proxy: it received the routes of all servers again between these two times."""
+    """A restart of the proxy.
+
+    Attributes:
+        first, last: times between which the proxy received the routes of all servers again.
+    """
 
     first: datetime
     last: datetime
 
 
 def routes_renewed(quiet: Mapping[ServerKey, datetime], activity: Mapping[ServerKey, datetime]) -> RoutesRenewed | None:
-    """Return when the proxy was restarted. `None` if not all quiet servers became active at the same moment.
+    """Return when the proxy was restarted; `None` if not all quiet servers became active at the same moment.
 
     Args:
-        quiet: server -> since when it is quiet, as the service remembers.
+        quiet: server -> since when it is quiet (not active), as the service remembers.
         activity: server -> the hub's present `last_activity`.
     """
     seen = [activity[server] for server, since in quiet.items() if server in activity]
@@ -63,12 +67,13 @@ def routes_renewed(quiet: Mapping[ServerKey, datetime], activity: Mapping[Server
 def last_used(
     activity: datetime, quiet_since: datetime | None, renewed: RoutesRenewed | None, now: datetime
 ) -> datetime:
-    """Return when a server was last used, by the table above.
+    """Return when a server was last used by its user, by the table in the module's docstring.
 
     Args:
         activity: the hub's `last_activity`.
-        quiet_since: since when the service remembers the server as quiet; `None` if it does not.
+        quiet_since: since when the service remembers the server as quiet (not active); `None` if it does not.
         renewed: when the proxy was last restarted; `None` if no restart was recognised.
+        now: the present time of the running clock.
     """
     if quiet_since is None:
         return activity
@@ -81,11 +86,13 @@ def last_used(
 def remember_quiet(
     facts: ServerFacts, activity: datetime | None, renewed: RoutesRenewed | None, now: datetime
 ) -> ServerFacts:
-    """Return the facts of a server without a GPU, with the time since which it is quiet as `idle_since`.
+    """Return the facts of a server without a GPU, with `idle_since` as the time since which it is quiet (not active).
 
     Args:
+        facts: what the service remembers of the server.
         activity: the hub's `last_activity`; `None` if not known, which changes nothing.
         renewed: when the proxy was last restarted; `None` if no restart was recognised.
+        now: the present time of the running clock.
     """
     if activity is None:
         return facts
@@ -97,5 +104,5 @@ def remember_quiet(
 
 
 def _is_the_proxys(activity: datetime, quiet_since: datetime, renewed: RoutesRenewed | None) -> bool:
-    """Whether the last activity of a server is only the restart of the proxy, and no user's."""
+    """Return whether the restart of the proxy, and no user, caused the last activity of a server."""
     return renewed is not None and quiet_since < renewed.first and activity <= renewed.last + SAME

@@ -1,7 +1,7 @@
-"""Decide whether a server is kept, warned or stopped.
+"""Decide whether a server is kept, its user warned, or the server stopped.
 
-Each cause (idle, not opened, lifetime, an order) has a time at which it ends the server. The earliest end counts, and
-no end comes before its user has been warned for long enough.
+Each cause (idle, not opened, lifetime, an order) has a time at which it ends the server. The earliest of these ends
+decides. No end comes before its user has been warned for long enough.
 """
 
 from __future__ import annotations
@@ -35,16 +35,21 @@ class CullDecision:
     Attributes:
         stops_at: when the server stops if nothing changes; `None` if no countdown is shown. In a dry run see `would`.
         cause: the cause of that end; `None` if no countdown is shown.
-        reason: the sentence for the user ("Idle for 21 min."); `None` in a dry run.
-        stop: all causes that will end the server, also before a countdown is shown, or `None`, and in a
-            dry run.
-        can_keep: a press of *Keep* would postpone this end. It extends the lifetime only while the GPU computes and the
-            limits allow it.
-        in_vain: *Keep* could postpone this end, but another end comes soon after it.
+        reason: the sentence for the user ("Idle for 21 min."), or why the server is kept; `None` in a dry run.
+        can_keep: whether a press of *Keep* would postpone this end. It extends the lifetime only while the GPU computes
+            and
+            the limits allow it.
         ends_at: the end of the lifetime; `None` without a lifetime, and in a dry run.
         warned: with WARN and STOP, since when the warning of this countdown is shown (now if the warning is new).
-        would: in a dry run, the decision that would have been made if warnings were given; for the log.
-        begins_before: with STOP, saving begins this long before `stops_at`; the server runs until then.
+            `None`
+            with KEEP.
+        would: in a dry run, the decision that would have been made if warnings were given, for the log; otherwise
+            `None`.
+        begins_before: how long before `stops_at` the stop begins, so that notebooks can be saved. Zero unless somebody
+            ordered the stop.
+        stop: all causes that will end the server, also before a countdown is shown. `None` if there are none, and in a
+            dry run.
+        in_vain: True if *Keep* could postpone this end, but another end comes soon after it.
     """
 
     action: Action
@@ -61,12 +66,12 @@ class CullDecision:
 
     @property
     def latest(self) -> datetime | None:
-        """The earliest end that the server's user cannot postpone, or `None`."""
+        """The earliest end that the server's user cannot postpone; `None` if there is none."""
         return None if self.stop is None else self.stop.latest
 
     @property
     def begins_at(self) -> datetime | None:
-        """When the stop begins, with saving; `None` if no countdown is shown."""
+        """When the stop begins, with the saving of notebooks; `None` if no countdown is shown."""
         return None if self.stops_at is None else self.stops_at - self.begins_before
 
 
@@ -81,17 +86,21 @@ def decide(
     warned_for: Cause | None = None,
     promised: datetime | None = None,
 ) -> CullDecision:
-    """Decide about one server. The earliest end counts, but no end comes before its warning was shown for `warn`.
+    """Decide about one server. The earliest end decides, but no end comes before its warning was shown for `warn`.
 
     A countdown is a promise: no end comes before the time that a countdown has shown, even if the limits have changed
-    since, or if that countdown was for another cause. Only an order comes at its own time; its stop begins earlier by
-    the time that saving takes.
+    since, or if that countdown was for another cause. An order is the exception: it comes at its own time, and its stop
+    begins earlier by the time that saving takes.
 
     Args:
+        evidence: everything that is known about the server.
+        policy: the limits for this server.
+        now: the present time of the running clock.
         warned: since when a warning is shown (`ServerFacts.warned`); `None` if none is shown.
         warned_for: the cause of that warning (`ServerFacts.cause`); `None` if it counts for any end. The warning also
-            counts for another end that could be foreseen then, but not for an end that came nearer later, because an
-            administrator changed the limits.
+            counts for another end that could be foreseen then. It does not count for an end that came nearer later,
+            because
+            an administrator changed the limits.
         promised: the end that the last countdown showed (`ServerFacts.promised`); `None` if none was shown.
     """
     ends = _ends(evidence, policy, now)
@@ -107,9 +116,9 @@ def decide(
 
 
 def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datetime | None:
-    """Return when the lifetime ends this server at the latest: after its warning, and not before a time once shown.
+    """Return when the lifetime ends this server at the latest; `None` if no lifetime is enforced.
 
-    `None` if no lifetime is enforced.
+    This is not before its user was warned for long enough, and not before a time that a countdown has shown.
     """
     found = _lifetime_end(evidence_of(facts, use_known=False), policy)
     if found is None or not policy.enabled or policy.never:
@@ -118,11 +127,13 @@ def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datet
 
 
 def settle(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
-    """Remember a decision in the server's facts: the warning of the user, and the end that was shown.
+    """Record a decision in the server's facts: since when its user is warned, and the end that was shown.
 
-    A countdown that disappears was a promise all the same: the next one does not end sooner. An order that comes sooner
-    does not cancel a promise: if the order is withdrawn, the other causes end the server at the times that were shown.
-    Do not call it for a server whose stop has begun (`StopRecord.begun`), so that the stop is carried out as decided.
+    The end that a countdown has shown stays a promise after the countdown disappears: the next countdown does not end
+    sooner. An order that comes sooner does not cancel the promise: if the order is withdrawn, the other causes end the
+    server at the times that were shown. Do not call this for a server whose stop has begun (`StopRecord.begun`), so
+    that
+    the stop is carried out as decided.
     """
     promised, cause, ends_at = facts.promised, facts.cause, facts.ends_at
     if decision.stops_at is not None:
@@ -182,16 +193,21 @@ def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
 
 
 def _is_untouched(evidence: Evidence, policy: CullPolicy) -> bool:
-    """Whether it is known that nothing has used the GPU since the server's start: it has been idle without a break."""
+    """Return whether it is known that nothing has used the GPU since the server's start.
+
+    This is known only if the GPU has been idle without a break and no program holds its memory.
+    """
     if evidence.used or evidence.adopted or evidence.memory_held is not False or evidence.idle_since is None:
         return False
     return evidence.idle_since <= evidence.started + max(policy.grace, START_OF_USE)
 
 
 def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
-    """Return the time from which idleness counts: the first opening, or the end of the time to open the server.
+    """Return the time from which idleness counts: when the server was first opened.
 
-    A server whose GPU was in use counts as opened at its start.
+    If nobody has opened it, this is the end of the time that users have to open it. A server whose GPU was in use
+    counts as
+    opened at its start.
     """
     if evidence.opened is not None:
         return evidence.opened
@@ -220,10 +236,9 @@ def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> StopCause | None:
 
 
 def _orphan_end(evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None) -> list[StopCause]:
-    """Return the end of an idle server whose user has no session; nothing if it is not known whether it is idle.
+    """Return the end of an idle server whose user has no session; empty if it is not known whether it is idle.
 
-    This end also counts in a dry run and under a rule that keeps servers, because its reason is the account, not the
-    GPU.
+    This end also counts in a dry run and under a rule that keeps servers, because it is about the account, not the GPU.
     """
     quiet_since = evidence.last_activity if evidence.offer == CPU else evidence.idle_since
     is_known = evidence.use_known or evidence.offer == CPU
@@ -249,7 +264,12 @@ def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCause
 def _due(
     end: StopCause, policy: CullPolicy, now: datetime, warned: datetime | None, warned_for: Cause | None
 ) -> StopCause:
-    """Return this end, no earlier than its warning has been shown for `warn`, with the time of that warning."""
+    """Return this end with the time since which it is warned of, postponed until that warning was shown for `warn`.
+
+    Args:
+        warned: since when a warning is shown; `None` if none is shown.
+        warned_for: the cause of that warning; `None` if it counts for any end.
+    """
     since = now
     if warned is not None and (warned_for in (None, end.cause) or end.at >= warned + policy.warn):
         since = min(warned, now)
@@ -257,7 +277,7 @@ def _due(
 
 
 def _as_promised(end: StopCause, promised: datetime | None, now: datetime) -> StopCause:
-    """Return this cause with an end no earlier than the time that a countdown has shown: the user relies on that time.
+    """Return this cause, postponed to the time that a countdown has shown, because the user relies on that time.
 
     If the shown time is much later than the limit, the sentence about idleness is replaced by one that explains the
     difference.
@@ -265,7 +285,7 @@ def _as_promised(end: StopCause, promised: datetime | None, now: datetime) -> St
     Args:
         end: the cause.
         promised: the end that the last countdown showed, for any cause. `None` if none was shown.
-        now: on the running clock.
+        now: the present time of the running clock.
     """
     if promised is None or promised < end.at:
         return end
@@ -302,10 +322,11 @@ def _judge(evidence: Evidence, policy: CullPolicy, now: datetime, causes: list[S
 
 
 def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) -> bool | None:
-    """Return whether a press of *Keep* gives the user about the time that it promises.
+    """Return whether a press of *Keep* would give the user at least half of the time that it promises.
 
-    It does not if an order stops the server before that time, or if another end leaves less than half of it. `None` if
-    *Keep* never postpones this end.
+    It does not if another end comes too soon, or if an order stops the server before the promised time. `None` if
+    *Keep*
+    never postpones this end.
     """
     first, others = stop.first, stop.others
     if first.cause is Cause.LIFETIME and _can_extend(evidence, policy):
@@ -321,7 +342,7 @@ def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) ->
 
 
 def _can_extend(evidence: Evidence, policy: CullPolicy) -> bool:
-    """Whether *Keep* can extend the lifetime: the GPU is known to compute now, and the user has an extension left."""
+    """Return whether *Keep* can extend the lifetime: the GPU is known to compute, and an extension is left."""
     at_work = evidence.offer != CPU and evidence.use_known and evidence.idle_since is None
     return at_work and evidence.extensions < policy.max_lifetime_extensions
 
@@ -344,6 +365,6 @@ def _why_kept(evidence: Evidence, policy: CullPolicy) -> Reason:
 
 
 def _so_far(length: timedelta) -> timedelta:
-    """Round a duration down to whole minutes, or to whole seconds below a minute. It grows while the user reads it."""
+    """Round a duration that grows while the user reads it: down to whole minutes, or to whole seconds below a minute."""
     minute, second = timedelta(minutes=1), timedelta(seconds=1)
     return length - length % (minute if length >= minute else second)

@@ -1,6 +1,6 @@
 """What is known about one running server: now (`Evidence`), and remembered between decisions (`ServerFacts`).
 
-An idle window is the time without a break in which the use of the server's GPU is below the limit.
+An idle window is a period without a break in which the use of the server's GPU is below the limit.
 """
 
 from __future__ import annotations
@@ -33,26 +33,30 @@ class Evidence:
     Attributes:
         offer: the offer's id (``cpu`` for a CPU-only server).
         started: when the server was ready (or adopted).
-        adopted: the server ran before this product was installed, so it is not known what happened before.
+        adopted: whether the server ran before this product was installed, so that its past is not known.
         opened: when a browser first opened the server; `None` if none has, or if that is not known (`opened_known`).
-        opened_known: the server's extension reports, so an opening would be known.
-        used: the device was measured as busy at some time since the start, so somebody works with it, opened or not.
+        opened_known: whether the server's extension reports, so that an opening would be known.
+        used: whether the device was measured as busy at some time since the start, so that somebody works with it.
         idle_since: since when the device has been below the limit; `None` if it is busy or its use is not known.
-        use_known: the use is known now; if not, nothing is stopped as idle. `idle_since` stays if only a few samples
-            were missed.
-        missed: how much of the time since `idle_since` has no samples.
-        kept_until: time until which a press of *Keep* protects the server from being stopped as idle or unopened.
-        last_activity: when the hub last saw activity of the server; for servers without a GPU.
-        busy_kernels, busy_terminals: from the server's report; `None` if they are not known (CPU only).
-        memory_held: something holds memory of the device; `None` if that is not known.
-        wanted: somebody waits for such a GPU.
-        run_ended: when the last work of at least `LONG_RUN` ended.
-        ends_at: the end of the lifetime that its user was shown or given; the lifetime does not end sooner.
+        use_known: whether the use is known now; if not, nothing is stopped as idle. If only a few samples were missed,
+            `idle_since` is kept.
+        missed: for how much of the time since `idle_since` there are no samples.
+        kept_until: time until which a press of *Keep* protects the server from being stopped as idle or unopened;
+            `None` if
+            nothing protects it.
+        last_activity: when the hub last saw activity of the server, for servers without a GPU; `None` if not known.
+        busy_kernels, busy_terminals: counts from the server's report; `None` if they are not known.
+        memory_held: whether something holds memory of the device; `None` if that is not known.
+        wanted: whether somebody waits for such a GPU.
+        run_ended: when the last work of at least `LONG_RUN` ended; `None` if there was none.
+        ends_at: the end of the lifetime that its user was shown or given, before which the lifetime does not end;
+            `None` if
+            none was.
         extensions: how often its user has extended the lifetime.
         orders: causes that somebody ordered, which stop the server whatever it does (`StopRecord.orders`).
         saves_for: how long before the time of an order the server begins to save.
-        no_session: its user has no sign-on session, so it is not known whether the account still exists.
-        orphaned_at: from this time on an idle server stops because of `no_session`; `None` if it does not.
+        no_session: whether its user has no sign-on session, so that it is not known whether the account still exists.
+        orphaned_at: time from which an idle server stops because of `no_session`; `None` if it does not.
     """
 
     offer: OfferId
@@ -83,7 +87,7 @@ class Evidence:
 class ServerFacts:
     """What the service remembers of one running server between decisions, and over its own restarts.
 
-    `Evidence` describes the attributes that it has too.
+    Attributes that `Evidence` has too are described there.
 
     Attributes:
         started: when the server was ready, which tells this run of the server from others.
@@ -91,13 +95,16 @@ class ServerFacts:
         keeps: when *Keep* was pressed for this run, in the last 24 hours.
         warned: since when a warning is shown for the present countdown; `None` if none is shown.
         cause: the cause of the present or the last countdown; `None` if none has been shown.
-        promised: the end that the countdown shows, or showed last; it is never made earlier.
+        promised: the end that the countdown shows, or showed last; no later end comes before it. `None` if none was
+            shown.
         busy_since: when the GPU last began to be busy; `None` if it has not been busy yet.
-        unknown_since: since when measurements are missing in an idle window; `None` if they are not.
-        missed: how much of the idle window before that has no measurements.
+        unknown_since: since when measurements are missing in the present idle window; `None` if they are not missing
+            now.
+        missed: for how much of the idle window before that there are no measurements.
         announced: the end of which the user is warned; `None` without a warning.
-        reached: the ways by which the warning has reached the user: an open page, or names of channels.
-        unheard: the countdown has begun again, because the first warning had not reached the user.
+        reached: the ways by which the warning has reached the user: an open page, or names of channels (webhook,
+            e-mail).
+        unheard: whether the countdown has begun again, because the first warning had not reached the user.
     """
 
     user: str
@@ -126,12 +133,16 @@ class ServerFacts:
 
 
 def activity_counts(hub_clock_ahead: timedelta | None) -> bool:
-    """Whether the hub's `last_activity` can be used, because the hub's clock is known to agree with the service's."""
+    """Return whether the hub's `last_activity` can be used, because its clock is known to agree with the service's.
+
+    Args:
+        hub_clock_ahead: how far the hub's clock is ahead; `None` if that is not known.
+    """
     return hub_clock_ahead is not None and abs(hub_clock_ahead) <= SAME_CLOCK
 
 
 def is_forged(last_activity: datetime, now: datetime) -> bool:
-    """Whether a `last_activity` is in the future, as code in a user's server can report it to the hub."""
+    """Return whether a `last_activity` lies in the future. Code in a user's server can report such a time to the hub."""
     return last_activity > now + SAME_CLOCK
 
 
@@ -150,7 +161,7 @@ def evidence_of(
     no_session: bool = False,
     orphaned_at: datetime | None = None,
 ) -> Evidence:
-    """Combine what is remembered of a server with the present measurements and orders; `Evidence` describes them."""
+    """Combine what is remembered of a server with present measurements and orders. `Evidence` describes the parameters."""
     return Evidence(
         offer=facts.offer,
         started=facts.started,
@@ -178,10 +189,13 @@ def evidence_of(
 
 
 def observe(facts: ServerFacts, sample_percent: float | None, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """Note one measurement of the server's device: it begins, continues or ends an idle window.
+    """Record one measurement of the server's device, which begins, continues or ends an idle window.
 
     Args:
+        facts: what the service remembers of the server.
         sample_percent: GPU use; `None` or NaN if it is not known, which never counts as idle.
+        policy: the limits for this server.
+        now: the present time of the running clock.
     """
     if sample_percent is None or not math.isfinite(sample_percent):
         return _missed(facts, policy, now)
@@ -204,7 +218,7 @@ def _not_idle(facts: ServerFacts) -> ServerFacts:
 
 
 def _missed(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """Note that a measurement is missing. After a tenth of the idle limit without any, the idle window ends."""
+    """Record that a measurement is missing. After a tenth of the idle limit without any, the idle window ends."""
     if facts.idle_since is None:
         return _not_idle(facts)
     since = now if facts.unknown_since is None else min(facts.unknown_since, now)
@@ -214,7 +228,10 @@ def _missed(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFact
 
 
 def _window_goes_on(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """Continue an idle window after a gap without measurements; begin a new one if all gaps are too long together."""
+    """Continue an idle window after a gap without measurements.
+
+    If this gap or all gaps together are too long, begin a new window now.
+    """
     if facts.idle_since is None or facts.unknown_since is None:
         return facts
     limit, gap = _limit(facts, policy), max(now - facts.unknown_since, timedelta(0))
@@ -229,17 +246,19 @@ def _limit(facts: ServerFacts, policy: CullPolicy) -> timedelta:
 
 
 def holds_memory(sample: DeviceSample) -> bool | None:
-    """Whether a program holds memory of the device. `None` if the sample contains neither processes nor memory."""
+    """Return whether a program holds memory of the device; `None` if the sample has neither processes nor memory."""
     if sample.pids:
         return True
     return None if sample.memory_used_bytes is None else sample.memory_used_bytes >= A_CONTEXT
 
 
 def proves_idle(sample: DeviceSample, claimed: datetime | None) -> bool:
-    """Whether an exporter's figures prove that a server's own report of work on its GPU is wrong.
+    """Return whether an exporter's figures prove that a server's own report of work on its GPU is wrong.
 
     An exporter may report 0 for a busy card (NVIDIA/dcgm-exporter#662), so its figure of GPU use alone proves nothing.
-    It does if the GPU's memory shows too that no program is on it, and if both were measured well after the first
+    The
+    proof needs the memory too: it has to show that no program is on the GPU. Both have to be measured well after the
+    first
     report of work, because work that has just begun is measured by then.
 
     Args:
@@ -251,7 +270,7 @@ def proves_idle(sample: DeviceSample, claimed: datetime | None) -> bool:
 
 
 def is_empty(sample: DeviceSample) -> bool:
-    """Whether the sample's memory shows that no program is on the GPU. False if the memory is not known."""
+    """Return whether the sample's memory shows that no program is on the GPU. False if the memory is not known."""
     return sample.memory_used_bytes is not None and sample.memory_used_bytes < NO_CONTEXT
 
 
@@ -261,14 +280,14 @@ def decisive_use(
     """Return the GPU use, in percent, on which a decision is based; `None` if it is not known.
 
     A user can forge the report of the server's extension, so no report counts while there is a `fresh` measurement.
-    Otherwise a report of high use protects the server until its lifetime ends, as a useless computation on the GPU
+    Otherwise a report of high use protects the server until its lifetime ends, just as a useless computation on the GPU
     would. A report of low use counts only if there is no measurement, the administrator trusts reports, and no kernel
     or terminal is busy.
 
     Args:
-        measured: the last measurement, or `None`.
-        report: the last report of the server's extension, or `None`.
-        fresh: the measurement is recent and reliable.
+        measured: the last measurement of GPU use in percent; `None` if there is none.
+        report: the last report of the server's extension; `None` if there is none.
+        fresh: whether the measurement is recent and reliable.
     """
     reported = None if report is None else report.used_percent
     if report is None or reported is None or (fresh and measured is not None and math.isfinite(measured)):
@@ -285,5 +304,5 @@ def opened(facts: ServerFacts, now: datetime) -> ServerFacts:
 
 
 def reported(facts: ServerFacts, report: ServerReport, now: datetime) -> ServerFacts:
-    """Note a report of the server's extension: whether the server was opened is known from now on."""
+    """Record a report of the server's extension. From now on it is known whether the server was opened."""
     return opened(facts, now) if report.opened else replace(facts, opened_known=True)

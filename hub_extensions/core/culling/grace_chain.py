@@ -1,4 +1,4 @@
-"""Check the settings that limit how long a pod has to end. Pure.
+"""Check the settings that limit how long a pod has to end.
 
 These are settings of KubeSpawner, of the pods, of the hub, and the deadline after which a stop counts as failed. When
 the hub is asked to stop a server, cells are interrupted already, notebooks are saved, and the user's hook has ended.
@@ -17,7 +17,9 @@ HUB_HEARD_FOR = 60.0  # seconds for which this service waits for the hub's answe
 
 @dataclass(frozen=True, slots=True)
 class GraceChain:
-    """The times of one installation, in seconds. `None` if a time is not configured, so its default counts.
+    """The settings of one installation that limit how long a pod has to end, in seconds.
+
+    `None` means that a setting is not configured, so that its default counts.
 
     Attributes:
         deletion: ``delete_grace_period``.
@@ -37,9 +39,10 @@ class WeakLink:
     """A time in `GraceChain` that is too short or too long.
 
     Attributes:
-        member: name of the setting.
-        text, fix: what is wrong, and what to set.
-        breaks: stops fail because of it.
+        member: name of the field of `GraceChain`.
+        text: what is wrong.
+        fix: what to set.
+        breaks: whether stops fail because of it.
     """
 
     member: str

@@ -1,4 +1,4 @@
-"""The effect of a press of *Keep*, with which a user postpones the stop of the server, and the reasons to refuse it."""
+"""What a press of *Keep* does, with which a user postpones the stop of the server, and why it may be refused."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def keep(
     makes an end earlier. The caller checks that the stop can still be withdrawn (``core/stops``).
 
     Args:
-        pressed: when the user has pressed *Keep*, for any server.
+        pressed: when the user has pressed *Keep* before, for any server.
 
     Returns:
         The server's changed facts, or the reason why *Keep* is refused: there is no countdown, the end cannot be
-        postponed, another end comes soon after, the user has no session, or has no press left.
+        postponed, another end comes soon after, the user has no session, or the user has pressed it too often.
     """
     if evidence.no_session:
         return explain("keep-no-session")
@@ -64,9 +64,17 @@ def keep(
 def keep_by_admin(facts: ServerFacts, orders: Iterable[StopCause], until: datetime) -> ServerFacts | Reason:
     """Protect a server from the limits of idleness and lifetime until a time, because an administrator ordered that.
 
-    This does not count as a press of the user's *Keep*, and makes no end earlier. A server that is stopping because of
-    a sign-out, or because its user gave the GPU back, cannot be kept: the reason is returned then. The caller withdraws
-    administrators' orders to stop the server.
+    This does not count as a press of the user's *Keep*, and makes no end earlier. The caller withdraws administrators'
+    orders to stop the server.
+
+    Args:
+        orders: the orders to stop the server.
+        until: the time until which it is protected.
+
+    Returns:
+        The server's changed facts. The reason for a refusal if the server stops because of a sign-out, or because its
+        user
+        gave the GPU back.
     """
     causes = {each.cause for each in orders}
     if Cause.GIVEN_BACK in causes:
@@ -80,8 +88,9 @@ def keep_by_admin(facts: ServerFacts, orders: Iterable[StopCause], until: dateti
 def undo(facts: ServerFacts, withdrawn: Iterable[StopCause]) -> ServerFacts:
     """Return the server's facts after orders to stop it were withdrawn.
 
-    The user is not warned any more, and the times of these orders are forgotten. Times that countdowns for other causes
-    have shown still count.
+    The user is no longer warned, and the times of these orders do not count as promises. Times that countdowns for
+    other
+    causes have shown still count.
     """
     times = {each.at for each in withdrawn}
     return _not_warned(replace(facts, promised=None) if facts.promised in times else facts)
@@ -93,7 +102,11 @@ def _not_warned(facts: ServerFacts) -> ServerFacts:
 
 
 def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> Reason | None:
-    """Return why *Keep* does not postpone this end now; `None` if it does, or if it never can."""
+    """Return why *Keep* does not postpone this end now; `None` if it does, or if it never can.
+
+    Args:
+        decision: the decision about the server, with its end.
+    """
     if decision.in_vain:
         return explain("keep-in-vain")
     if decision.cause is not Cause.LIFETIME or decision.can_keep or policy.max_lifetime_extensions == 0:
@@ -105,7 +118,7 @@ def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision)
 
 
 def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> ServerFacts | Reason:
-    """Return the server's facts with an extended lifetime, or the reason why it is not extended (the GPU is idle)."""
+    """Return the server's facts with an extended lifetime, or the reason why the lifetime cannot be extended."""
     assert decision.stops_at is not None and decision.reason is not None
     if decision.can_keep:
         end = decision.stops_at + policy.extend_lifetime
@@ -115,12 +128,16 @@ def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) ->
 
 
 def keeps_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> int:
-    """Return how often a user may still press *Keep* now; `pressed` has the times of earlier presses."""
+    """Return how often a user may still press *Keep* now.
+
+    Args:
+        pressed: the times of earlier presses, for any server.
+    """
     return max(0, policy.keeps_per_day - len(recent_keeps(now, pressed)))
 
 
 def recent_keeps(now: datetime, pressed: Sequence[datetime]) -> tuple[datetime, ...]:
-    """Return the times of those presses of *Keep* that still count, because they are less than 24 hours ago."""
+    """Return the times of the presses of *Keep* that still count, because they are less than 24 hours ago."""
     return tuple(at for at in pressed if now - at < DAY)
 
 

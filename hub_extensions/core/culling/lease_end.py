@@ -1,6 +1,6 @@
 """When a lease (a server's right to its device) ends at the latest: by the limits, and as promised to its user.
 
-The wait forecast and its "at most ..." are computed from these times.
+The wait forecast and its upper bound, which users see as "at most ...", are computed from these times.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from hub_extensions.core.stops import Cause, StopCause, latest_end
 
 
 def limit_end(lease: Lease, longest: timedelta | None, start_allowance: timedelta) -> datetime | None:
-    """Return when the lifetime ends a lease at the latest. `None` if no end is enforced.
+    """Return when the lifetime ends a lease at the latest; `None` if no end is enforced.
 
     Args:
-        longest: how long the server may run at most under any rule; `None` if it may run without a limit.
-        start_allowance: how long a start may take.
+        longest: how long the server may run at most, whichever rule applies; `None` if it may run without a limit.
+        start_allowance: how long a start may take, for a server that is not ready yet.
     """
     if longest is None:
         return None
@@ -31,7 +31,7 @@ def shown_end(ends_at: datetime | None, facts: ServerFacts | None) -> datetime |
     """Return the end of a lease by the present limits, but not before an end that a countdown has shown to its user.
 
     Args:
-        ends_at: the end by the present limits, or `None`.
+        ends_at: the end by the present limits; `None` if they enforce none.
         facts: facts about the lease's server; `None` if the server is not ready.
     """
     if ends_at is None or facts is None:
@@ -48,7 +48,9 @@ def enforced_end(
     sooner.
 
     Args:
-        ends_at: the end of its lease by the present limits, or `None`.
+        ends_at: the end of its lease by the present limits; `None` if they enforce none.
+        facts: what the service remembers of the server.
+        orders: the orders to stop the server.
     """
     causes = [*orders]
     if ends_at is not None:

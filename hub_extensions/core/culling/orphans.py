@@ -1,7 +1,7 @@
-"""Find processes of servers without a GPU that the hub does not know, because it was killed before it had noted them.
+"""Find processes of servers without a GPU that the hub does not know, because it was killed before it recorded them.
 
-Nobody would ever stop such a process. If it is not certain, a process counts as a known server's. A server with a GPU
-is found by its lease instead.
+Nobody would ever stop such a process. If it is not certain, a process counts as that of a known server. A server with a
+GPU is found by its lease instead.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ class ServerProcess:
     """A process of a server of this hub, which listens at the address that the server was given.
 
     Attributes:
+        pid: the process id.
         started: start time of the process, which identifies it together with `pid`.
         ancestors: pids of its parent, of the parent's parent, and so on.
         user, server: the names in the environment with which it was started.
@@ -32,7 +33,12 @@ class ServerProcess:
 
 @dataclass(frozen=True, slots=True)
 class ListedServer:
-    """A server in the hub's list; `pid` is `None` if the hub does not report its process."""
+    """A server in the hub's list.
+
+    Attributes:
+        ready: whether the hub reports it as ready.
+        pid: its process; `None` if the hub does not report it.
+    """
 
     user: str
     server: str
@@ -44,6 +50,8 @@ def unknown_to_the_hub(
     found: Collection[ServerProcess], listed: Iterable[ListedServer], busy: Collection[ServerKey]
 ) -> tuple[ServerProcess, ...]:
     """Return the processes that do not belong to any server of the hub's list.
+
+    Empty if the hub lists a ready server without its process, because any of the processes may be that server.
 
     Args:
         found: all processes of servers on the machine.
@@ -61,5 +69,5 @@ def unknown_to_the_hub(
 
 
 def _answers(listed: ListedServer, theirs: Iterable[ServerProcess]) -> bool:
-    """Whether one of these processes certainly belongs to this server."""
+    """Return whether one of these processes certainly belongs to this server."""
     return listed.ready and any(listed.pid in (each.pid, *each.ancestors) for each in theirs)

@@ -182,11 +182,11 @@ def longest_use(policy: CullPolicy) -> timedelta | None:
 
 
 def culling_rule(*policies: CullPolicy) -> Reason | None:
-    """Return the sentence for users about when a GPU server stops. `None` if no policy stops servers, as in a dry run.
+    """Return the sentence for users about when a GPU server stops; `None` if no policy stops servers, as in a dry run.
 
     Args:
-        policies: the limits that may apply. If they differ, the sentence names the shortest idle limit, the shortest
-            warning and the longest lifetime.
+        policies: the limits that may apply to the user's servers. If they differ, the sentence names the shortest idle
+            limit, the shortest warning and the longest lifetime.
     """
     policies = tuple(policy for policy in policies if policy.enabled)
     stopping = [policy for policy in policies if not policy.never]
@@ -211,7 +211,7 @@ def culling_rule(*policies: CullPolicy) -> Reason | None:
 
 
 def culling_sentence(*policies: CullPolicy) -> str:
-    """Return the sentence of `culling_rule` in English, for the spawn form; "" if nothing stops, as in a dry run."""
+    """Return the sentence of `culling_rule` in English, for the spawn form; "" if no policy stops servers."""
     rule = culling_rule(*policies)
     return "" if rule is None else rule.message
 
@@ -255,7 +255,10 @@ def check_policy(policy: CullPolicy) -> None:
 
 
 def _check_limits(policy: CullPolicy) -> None:
-    """Check that no limit is shorter than the warning, because it could never take effect at its own time."""
+    """Check that every limit is at least as long as the warning.
+
+    A shorter limit could never take effect at its own time.
+    """
     limits = {
         "idle": policy.idle,
         **{f"idle_by_offer[{offer!r}]": limit for offer, limit in policy.idle_by_offer.items()},

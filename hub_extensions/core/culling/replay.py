@@ -1,7 +1,7 @@
-"""Replay finished uses under other limits: when a server would have been warned and stopped, and for which cause. Pure.
+"""Replay finished uses under other limits: when each server would have been warned and stopped, and for which cause.
 
-A use is one server's time with a GPU. The replay calls the service's own functions for each minute in which the GPU was
-measured, with the rules of a policy file. It does not know presses of *Keep*, so it stops a server that was kept.
+A use is one server's time with a GPU. The replay calls the service's own functions for each minute of the use, with the
+rules of a policy file. It does not know presses of *Keep*, so it also stops servers whose users kept them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ CAME_BACK = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUse:
-    """A finished use: one server's time with a GPU, with its measurements.
+    """A finished use (one server's time with a GPU) with its measurements, as input of the replay.
 
     Attributes:
         share: thousandths of a device.
         ready, ended: when the server was ready, and when it ended (aware).
-        adopted: the server ran before this product was installed.
+        adopted: whether the server ran before this product was installed.
         used: beginning of a minute -> highest GPU use in percent in that minute; a missing minute was not measured.
-        pool: the devices of one kind that its device belongs to.
+        pool: the devices of one kind that its device belongs to; "" if not known.
         groups: groups of the user; `None` if they are not known.
-        memory: beginning of a minute -> bytes of GPU memory in use.
+        memory: beginning of a minute -> bytes of GPU memory in use; a missing minute was not measured.
     """
 
     user: str
@@ -53,16 +53,18 @@ class MeasuredUse:
 
 @dataclass(frozen=True, slots=True)
 class PlayedUse:
-    """What would have happened to the server of one use.
+    """What would have happened to the server of one use under the replayed limits.
 
     Attributes:
+        use: the use.
         warnings: number of countdowns that would have begun.
         stopped: when it would have been stopped; `None` if it would have run to its own end.
         cause: why it would have been stopped; `None` if it would not have been.
-        came_back: the GPU was busy within 10 minutes after that stop, so the stop would have hit a user at work.
+        came_back: whether the GPU was busy within 10 minutes after that stop, so that the stop would have hit a user at
+            work.
         freed: device time that others could have used after the stop.
         rule: name of the rule of the policy file that would have stopped it; "" for the limits of ``c.GpuCulling``.
-        undecided: which rule applies depends on the user's groups, and these are not known.
+        undecided: True if the rule that applies depends on the user's groups, and these are not known.
     """
 
     use: MeasuredUse
@@ -76,10 +78,13 @@ class PlayedUse:
 
 
 class PastWaits:
-    """When somebody was waiting for a device, in the past, for each pool (all devices of one kind)."""
+    """When somebody was waiting in the past, for each pool (all devices of one kind).
+
+    Args:
+        waits: (pool, since, until) of each wait.
+    """
 
     def __init__(self, waits: Iterable[tuple[str, datetime, datetime]] = ()) -> None:
-        """Take the waits as (pool, since, until)."""
         self._begins: dict[str, list[datetime]] = {}
         self._ends: dict[str, list[datetime]] = {}
         for pool, since, until in sorted(waits, key=lambda wait: wait[1]):
@@ -91,7 +96,7 @@ class PastWaits:
                 ends.append(until)
 
     def any_at(self, pool: str, at: datetime) -> bool:
-        """Whether somebody was waiting for a device of this pool at this time."""
+        """Return whether somebody was waiting for a device of this pool at this time."""
         place = bisect_right(self._begins.get(pool, ()), at) - 1
         return place >= 0 and at < self._ends[pool][place]
 
@@ -146,12 +151,14 @@ class ReplaySummary:
         uses, people: number of uses, and of their users.
         unmeasured: number of uses whose GPU was never measured.
         held: device time of all uses.
-        freed: cause -> device time that others could have used after stops for it.
-        people_warned, warnings: number of users who would have been warned, and of warnings.
-        stopped: cause -> number of uses that it would have stopped.
+        freed: cause -> device time that others could have used after stops for that cause.
+        people_warned: number of users who would have been warned.
+        warnings: number of warnings.
+        stopped: cause -> number of uses that would have been stopped for it.
         came_back: the uses whose stop would have hit a user at work.
-        by_rule: (rule, cause) -> number of uses that it would have stopped; the rule "" is ``c.GpuCulling``.
-        undecided: number of uses for which the rule depends on groups that are not known, so that nothing stopped them.
+        by_rule: (rule, cause) -> number of uses that would have been stopped by it; the rule "" is ``c.GpuCulling``.
+        undecided: number of uses for which the rule depends on groups that are not known. While that was so, nothing
+            stopped them.
     """
 
     uses: int
@@ -168,9 +175,10 @@ class ReplaySummary:
 
 
 def summarized(played: Iterable[PlayedUse]) -> ReplaySummary:
-    """Count the outcomes. Of the single uses, only those are kept whose stop would have hit a user at work.
+    """Count the outcomes.
 
-    Their measurements are dropped, to save memory.
+    Single uses are kept only if their stop would have hit a user at work. Their measurements are dropped, to save
+    memory.
     """
     uses = warnings = unmeasured = undecided = 0
     held = timedelta(0)

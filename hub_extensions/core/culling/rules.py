@@ -1,8 +1,9 @@
-"""Rules of the policy file: other limits for some servers, by user, group, offer or time. Pure.
+"""Rules of the policy file: other limits for some servers, by user, group, offer or time.
 
 The first rule that fits a server gives it its limits; if none fits, the limits of ``c.GpuCulling`` apply. A rule with
-windows (times of the day) fits only within them, by the local time of their zone: a window that a clock change skips
-does not exist on that day, and a window that it repeats exists twice.
+windows (times of the day) fits only within them, by the local time of their zone. On the day of a clock change, a
+window
+in the skipped hour does not exist, and a window in the repeated hour exists twice.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ server is not stopped until then."""
 
 @dataclass(frozen=True, slots=True)
 class RuleWindow:
-    """A time of the day on some days of the week.
+    """A time of the day on some days of the week, within which a rule applies.
 
     Attributes:
         begins, ends: minutes since midnight by the local time of `zone`; the minute `ends` does not belong to it.
         days: days of the week, 0 is Monday.
-        first, last: first and last date on which the window exists, as those of a term; `None` without such a limit.
+        zone: the time zone.
+        first, last: first and last date on which the window exists, such as those of a term; `None` without such a
+            limit.
     """
 
     begins: int = 0
@@ -55,7 +58,7 @@ class RuleWindow:
     last: date | None = None
 
     def holds(self, now: datetime) -> bool:
-        """Whether a time (aware) is within the window."""
+        """Return whether a time (aware) is within the window."""
         local = now.astimezone(self.zone)
         day, minute = local.date(), local.hour * 60 + local.minute
         in_term = (self.first is None or self.first <= day) and (self.last is None or day <= self.last)
@@ -64,12 +67,13 @@ class RuleWindow:
 
 @dataclass(frozen=True, slots=True)
 class CullRule:
-    """A rule: other limits for some servers.
+    """A rule of the policy file: other limits for some servers.
 
     Attributes:
+        name: the rule's name in the file.
         groups, users, offers, pools: a server has to match all of these conditions; an empty one matches every server.
-        windows: the rule fits only within one of these times; always if there are none.
-        never: servers of the rule are not stopped.
+        windows: the rule fits only within one of these times; empty means always.
+        never: whether servers of the rule are never stopped.
         limits: field of `CullPolicy` -> its value in this rule.
         lines: field of the rule in the file -> number of its line, for messages about it.
     """
@@ -87,7 +91,13 @@ class CullRule:
 
 @dataclass(frozen=True, slots=True)
 class RuledServer:
-    """What the conditions of rules are compared with. `groups` are those of the user; `None` if they are not known."""
+    """The values of a server with which the conditions of rules are compared.
+
+    Attributes:
+        groups: groups of the user; `None` if they are not known.
+        offer: id of its offer.
+        pool: the devices of one kind that its device belongs to; "" without a GPU.
+    """
 
     user: str
     groups: frozenset[str] | None
@@ -97,7 +107,13 @@ class RuledServer:
 
 @dataclass(frozen=True, slots=True)
 class RuleProblem:
-    """Something in a rule that is wrong, or probably not intended: where it is in the file, and what would be right."""
+    """Something in a rule that is wrong, or probably not intended.
+
+    Attributes:
+        line: number of the line in the file; 0 if it is not known.
+        field: name of the rule and of its field.
+        text: what is wrong, or what would be right.
+    """
 
     line: int
     field: str
@@ -112,7 +128,9 @@ def policy_for(
 ) -> tuple[CullPolicy, str]:
     """Return the limits of one server now, and the name of the rule that sets them.
 
-    The name is "" if no rule fits, and `GROUPS_NOT_KNOWN` if that depends on groups that are not known yet.
+    The name is "" if no rule fits. It is `GROUPS_NOT_KNOWN` if the rule depends on groups that are not known yet; the
+    server
+    is then not stopped.
 
     Args:
         server: the server.
@@ -134,6 +152,10 @@ def longest_for(server: RuledServer, rules: Sequence[CullRule], base: CullPolicy
     """Return how long a server may run at most, whichever of the rules that can fit it applies at the time.
 
     `None` if it may run without a limit under one of them, or if its user's groups are not known.
+
+    Args:
+        rules: the rules of the policy file, in their order.
+        base: the limits of ``c.GpuCulling``.
     """
     found = []
     for rule in rules:
@@ -150,17 +172,27 @@ def longest_for(server: RuledServer, rules: Sequence[CullRule], base: CullPolicy
 
 
 def longest_of_all(rules: Sequence[CullRule], base: CullPolicy) -> timedelta | None:
-    """Return how long any server runs at most. `None` if some server may run without a limit."""
+    """Return how long any server may run at most, whichever rule applies.
+
+    `None` if some server may run without a limit.
+
+    Args:
+        rules: the rules of the policy file.
+        base: the limits of ``c.GpuCulling``.
+    """
     return _longest([longest_use(base), *(longest_use(merged(rule, base, "")) for rule in rules)])
 
 
 def merged(rule: CullRule, base: CullPolicy, offer: str) -> CullPolicy:
-    """Return the limits of a server with this offer under a rule: those of the rule, else those of ``c.GpuCulling``."""
+    """Return the limits of a server with this offer under a rule.
+
+    A limit that the rule does not set is that of ``c.GpuCulling`` (`base`).
+    """
     return replace(_of_offer(base, offer), never=rule.never, **rule.limits)
 
 
 def check_rules(rules: Sequence[CullRule], base: CullPolicy) -> Iterator[RuleProblem]:
-    """Yield the limits of rules that contradict other limits of the rule, or those of ``c.GpuCulling``."""
+    """Yield a problem for each rule with a limit that contradicts another limit of the rule or of ``c.GpuCulling``."""
     for rule in rules:
         for offer in sorted(rule.offers) or ["", *base.idle_by_offer]:
             try:
@@ -173,10 +205,14 @@ def check_rules(rules: Sequence[CullRule], base: CullPolicy) -> Iterator[RulePro
 def doubts(
     rules: Sequence[CullRule], groups: Collection[str] | None, offers: Collection[str], pools: Collection[str]
 ) -> Iterator[RuleProblem]:
-    """Yield what is valid but probably not intended: a name that does not exist, or a rule after one that always fits.
+    """Yield what is valid but probably not intended: a name that does not exist, or a rule that can never apply.
+
+    A rule never applies if an earlier rule fits every server that it fits.
 
     Args:
-        groups, offers, pools: the existing names. If none of a kind is known, names of that kind are not checked.
+        groups: the existing groups; None or empty if they are not known, so that groups are not checked.
+        offers: the existing offers; empty if not known.
+        pools: the existing pools; empty if not known.
     """
     for place, rule in enumerate(rules):
         for kind, named, known in (
@@ -194,7 +230,7 @@ def doubts(
 
 
 def _fits(rule: CullRule, server: RuledServer) -> bool | None:
-    """Whether a server meets the conditions of a rule, apart from its windows.
+    """Return whether a server meets the conditions of a rule, apart from its windows (times).
 
     `None` if that depends on the user's groups, and these are not known.
     """
@@ -218,7 +254,7 @@ def _covers(before: CullRule, rule: CullRule) -> bool:
 
 
 def _of_offer(base: CullPolicy, offer: str) -> CullPolicy:
-    """Return the limits of ``c.GpuCulling`` for one offer, with its own idle limit if it has one."""
+    """Return the limits of ``c.GpuCulling`` for one offer, with the offer's own idle limit if it has one."""
     if not base.idle_by_offer:
         return base
     return replace(base, idle=base.idle_by_offer.get(offer, base.idle), idle_by_offer={})
@@ -230,7 +266,7 @@ def _longest(found: Sequence[timedelta | None]) -> timedelta | None:
 
 
 def _of_limits(rule: CullRule, problem: PolicyError) -> RuleProblem:
-    """Return the problem with the line of the rule that caused it, if a limit of the rule contradicts another limit."""
+    """Return the problem of a rule whose limits contradict each other, with the line of the limit that causes it."""
     name = problem.field.partition("[")[0]
     written = name if name in rule.limits else next((each for each in ("warn", "idle") if each in rule.limits), name)
     text = problem.text if written == name else f"with it {name} cannot be followed: {problem.text}"

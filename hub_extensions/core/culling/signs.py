@@ -1,4 +1,4 @@
-"""The signs that a server is in use, as its user sees them: GPU, kernels, terminals, activity. Pure.
+"""The signs that a server is in use, as its user sees them: GPU, kernels, terminals, activity.
 
 A sign is busy, idle or unknown, and has a source and a time.
 """
@@ -17,11 +17,12 @@ LATELY = timedelta(minutes=1)
 def gpu_signs(
     sample: DeviceSample | None, report: ServerReport | None, policy: CullPolicy, *, used: float | None
 ) -> tuple[UseSign, ...]:
-    """Return the signs of a server with a GPU.
+    """Return the signs of use of a server with a GPU.
 
     Args:
-        sample: the last measurement of its GPU, or `None`.
-        report: the last report of its extension, or `None`.
+        sample: the last measurement of its GPU; `None` if there is none.
+        report: the last report of its extension; `None` if there is none.
+        policy: the limits for this server.
         used: the GPU use on which decisions are based (`decisive_use`); `None` if it is not known.
     """
     percent = None if sample is None else sample.used_percent
@@ -41,7 +42,7 @@ def cpu_signs(last_activity: datetime | None, report: ServerReport | None, now: 
     Args:
         last_activity: the server's `last_activity` at the hub, by the wall clock. `None` if it is not known.
         report: the last report of its extension. `None` if there is none.
-        now: by the wall clock.
+        now: the present time by the wall clock.
     """
     lately = last_activity is not None and now - last_activity <= LATELY
     value = "unknown" if last_activity is None else "busy" if lately else "idle"

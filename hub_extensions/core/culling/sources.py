@@ -1,4 +1,4 @@
-"""Whether it can be measured how busy an offer's GPUs are, from which source, and what to do if it cannot. Pure."""
+"""Whether the use of an offer's GPUs can be measured, by which source, and what to do if it cannot."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ single servers."""
 
 @dataclass(frozen=True, slots=True)
 class LeaseFigure:
-    """Where the last measurement of one server's GPU came from.
+    """What last measured the GPU of one server.
 
     Attributes:
         source: a key of `WHO`; ``none`` if there is no measurement.
-        age: age of the measurement, or `None`.
+        age: age of the measurement; `None` if there is none, or if its age is not known.
         why: why there is none, a key of `core.gpu.dcgm.WHY` or of `TEXTS`; "" if there is one.
     """
 
@@ -60,11 +60,11 @@ class LeaseFigure:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Where measurements of an offer's GPUs would come from, while no server has such a GPU.
+    """What would measure an offer's GPUs. It is used while no server has such a GPU.
 
     Attributes:
-        source: a key of `WHO`; ``none`` if there would be none.
-        why: why there would be none, a key of `TEXTS`; "" if there would be some.
+        source: a key of `WHO`; ``none`` if nothing would measure them.
+        why: why nothing would measure them, a key of `TEXTS`; "" if something would.
     """
 
     source: str
@@ -81,15 +81,16 @@ def outlook_of_pool(
     answers: bool,
     by_claim: bool = False,
 ) -> Outlook:
-    """Return where measurements of a cluster's pool (all devices of one kind) would come from.
+    """Return what would measure the devices of a cluster's pool (all devices of one kind).
 
     Args:
         nodes: names of the nodes with such devices.
         every: names of all nodes of the cluster.
         kinds: the devices that exporters measure now; `None` if Prometheus has not answered yet.
-        asked: a Prometheus is configured.
-        answers: Prometheus answered the last query.
-        by_claim: the devices are given by claims (DRA), so a MIG instance does not exist before a server claims it.
+        asked: whether a Prometheus is configured.
+        answers: whether Prometheus answered the last query.
+        by_claim: whether the devices are given by claims (DRA), so that a MIG instance does not exist before a server
+            claims it.
     """
     if not asked:
         return Outlook("none", "no-prometheus")
@@ -104,12 +105,12 @@ def outlook_of_pool(
 def source_of(
     offer: OfferId, figures: Sequence[LeaseFigure], outlook: Outlook, *, shared: bool, since: datetime
 ) -> OfferEvidence:
-    """Return where the measurements of an offer's GPUs come from, as administrators see it.
+    """Return what measures an offer's GPUs, as administrators see it.
 
     Args:
         figures: the last measurement of each server with this offer.
-        outlook: where measurements would come from; used if no server has the offer.
-        shared: several servers may use the same device.
+        outlook: what would measure the GPUs; used if no server has the offer.
+        shared: whether several servers may use the same device.
         since: when this state began.
     """
     known = [each for each in figures if each.source != "none"]

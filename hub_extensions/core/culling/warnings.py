@@ -1,8 +1,8 @@
-"""The two warnings before a stop, and the second countdown if neither warning reached the user. Pure.
+"""The two warnings before a stop, and the second countdown if neither warning reached the user.
 
 The end of a server (the time at which it stops) is announced once: on open pages, and by the administrator's channels
-(e-mail, webhook) to users without an open page. It is remembered which of these have reached the user. If none has, the
-countdown begins again once, but does not go beyond the lifetime.
+(e-mail, webhook) to users without an open page. The service remembers which of these have reached the user. If none
+has, the countdown begins again once, but does not go beyond the lifetime.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ def last_warning(stops_at: datetime, policy: CullPolicy) -> datetime:
 
 
 def is_announced(facts: ServerFacts, stops_at: datetime | None) -> bool:
-    """Whether this end is the one that was announced last, give or take `SAME_END`."""
+    """Return whether this end is the one that was announced last. A difference of less than `SAME_END` does not count.
+
+    Args:
+        stops_at: the end; `None` if there is none.
+    """
     return facts.announced is not None and stops_at is not None and abs(stops_at - facts.announced) < SAME_END
 
 
 def announced(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
-    """Note the end of which the user is warned now. If it is a new one, no warning of it has reached the user yet."""
+    """Record the end of which the user is warned now. If it is a new end, no warning of it has reached the user yet."""
     if decision.warned is None:
         return replace(facts, announced=None, reached=(), unheard=False) if facts.announced is not None else facts
     if decision.stops_at is None or is_announced(facts, decision.stops_at):
@@ -41,17 +45,22 @@ def announced(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
 
 
 def reached(facts: ServerFacts, way: str) -> ServerFacts:
-    """Note that the warning has reached the user by an open page (`PAGE`) or a channel."""
+    """Record that the warning has reached the user.
+
+    Args:
+        way: `PAGE` for an open page, or the name of a channel (webhook, e-mail).
+    """
     if facts.announced is None or way in facts.reached:
         return facts
     return replace(facts, reached=(*facts.reached, way))
 
 
 def begun_again(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, now: datetime) -> ServerFacts | None:
-    """Return the server's facts with a new countdown, because no warning of a stop that is due has reached the user.
+    """Return the server's facts with a second countdown, because no warning of a stop that is due has reached the user.
 
-    `None` if the server is not given a second countdown: it had one already, a warning has reached the user, or
-    somebody ordered the stop. Do not call it for a server whose stop has begun.
+    `None` if the server does not get one: it had one already, a warning has reached the user, or somebody ordered the
+    stop.
+    Do not call this for a server whose stop has begun.
     """
     due = decision.action is Action.STOP and decision.cause not in ORDERED
     if not due or facts.reached or facts.unheard:

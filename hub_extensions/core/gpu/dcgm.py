@@ -372,11 +372,11 @@ OTHER_NAMES: Mapping[str, str] = {
 
 
 def describe(series: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return sentences for administrators about the series of GPU use in Prometheus: which can be used, and why others
-    not.
+    """Return sentences for administrators about the series of GPU use in Prometheus.
 
-    There is one sentence for each metric and set of labels. If some series name pods, those without a pod are left out,
-    because they are of cards that no pod uses.
+    Each sentence says whether such series can be used, and if not, why. There is one sentence for each metric and set
+    of
+    labels. If some series name pods, those without a pod are left out, because they are of cards that no pod uses.
 
     Args:
         series: labels of the series, with the metric's name as ``__name__``.
@@ -592,5 +592,8 @@ def is_ratio_for_percent(metric: str, value: float) -> bool:
 
 
 def _device_of(series: MetricSeries) -> tuple[str, str]:
-    """Return (UUID of the card, id of the GPU instance), each "" if the series lacks the label. A whole card has no id."""
+    """Return (UUID of the card, id of the GPU instance). The id is "" for a whole card.
+
+    Each is also "" if the series lacks the label.
+    """
     return series.labels.get("UUID", ""), series.labels.get("GPU_I_ID", "")

@@ -55,9 +55,7 @@ class Device:
 
     @property
     def pool(self) -> str:
-        """Name of the pool (all devices of this kind): ``gpu``, or a MIG profile's resource form such as
-        ``mig-1g.5gb``.
-        """
+        """Name of the pool (all devices of this kind), such as ``gpu``, or ``mig-1g.5gb`` for a MIG profile."""
         return "gpu" if self.profile is None else "mig-" + self.profile.replace("+", ".")
 
     @property

@@ -146,9 +146,7 @@ class GpuTable:
         return next((row for row in self.rows if row.name == wanted), None)
 
     def row_of_id(self, profile_id: int) -> ProfileRow | None:
-        """Return the profile that ``nvidia-smi mig -cgi <id>`` creates on this GPU; None if the table does not have the
-        id.
-        """
+        """Return the profile that ``nvidia-smi mig -cgi <id>`` creates on this GPU; None for an unknown id."""
         return next((row for row in self.rows if row.profile_id == profile_id), None)
 
     @property

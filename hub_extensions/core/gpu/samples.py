@@ -12,13 +12,12 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Further counters of GPM or DCGM (NVIDIA's performance counters), 0 to 100, of this device alone; None if not
-    known.
+    """Further counters of GPM or DCGM, NVIDIA's performance counters, of this device alone. None if not known.
 
     Attributes:
-        sm_percent: share of multiprocessors with at least one warp.
-        tensor_percent: share of time in which tensor pipes are active.
-        dram_percent: share of the memory bandwidth in use.
+        sm_percent: share of multiprocessors with at least one warp, 0 to 100.
+        tensor_percent: share of time in which tensor pipes are active, 0 to 100.
+        dram_percent: share of the memory bandwidth in use, 0 to 100.
     """
 
     sm_percent: float | None = None

@@ -56,17 +56,18 @@ class LeaseInfo:
     Attributes:
         lease: id of the lease.
         uuid: UUID of the device; "" on a cluster, where the scheduler picked the device.
-        profile: MIG profile of the device; `None` without MIG.
+        profile: MIG profile of the device; `None` without MIG, or if the device is not known.
         share: the part of the device, 0 to 1.
         ready_at: when the server was ready; `None` until then.
-        pid: the server's process; `None` on a cluster, or if it is not known.
+        pid: the server's process; `None` if it is not known.
         last_use_percent: last measured use of the GPU; `None` if it is not known.
         use_source: what measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (the
             server's own extension) or ``none``.
-        stops_at: when the server stops if nothing changes; `None` if it does not stop.
-        stop_reason: why it stops, as text; "" if it does not stop.
-        stop_why: `stop_reason` as a reason with a code; `None` if the server does not stop.
+        stops_at: when the server stops if nothing changes; `None` if no stop is expected.
+        stop_reason: why the server stops, or why it does not, as text; "" if that was not decided, and in a dry run.
+        stop_why: `stop_reason` as a reason with a code; `None` if there is none.
         adopted: whether the server was started before this product was installed.
+        processes: while the lease is ending, the processes of the server that are left.
         pod, node: where the server runs on a cluster; "" on one machine.
         no_session_since: since when the user has no session, so that nobody can check whether the account still exists
             at the identity provider; `None` if the user has a session.
@@ -184,7 +185,7 @@ class PoolInfo:
     Attributes:
         pool: name of the pool.
         mechanism: how the cluster assigns the devices, a value of ``core.cluster.mechanisms.Mechanism``.
-        resource: what a pod requests: an extended resource or a device class.
+        resource: what a pod requests: an extended resource, or ``claim template NAME`` for DRA.
         product: name of the card.
         free: number of free devices; `None` if it is not known.
         held_by_others: number of devices used by pods that this hub did not start.

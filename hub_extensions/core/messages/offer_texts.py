@@ -227,9 +227,7 @@ def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
 
 
 def wait_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """Return the wait as text: that the server starts now, a likely range with its limit, or that the wait is not
-    known.
-    """
+    """Return the wait as text: that the server starts now, the likely range and limit, or that it is not known."""
     return t("starts now") if wait.now else ", ".join(figures(wait, t))
 
 

@@ -85,9 +85,7 @@ class UsageRecord:
 
     @property
     def began(self) -> datetime:
-        """When the user asked for the server. If that is not known: when it was admitted, ready, or ended, the earliest
-        known.
-        """
+        """When the user asked for the server. If that is not known, the earliest known time of the use."""
         return self.asked or self.admitted or self.ready or self.ended
 
 

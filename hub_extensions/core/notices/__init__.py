@@ -1,6 +1,6 @@
 """Notices to users who have no page open: who is notified, when a notice is retried, and when it is dropped.
 
-A notice is sent by each configured channel (webhook, e-mail). One notice by one channel is a delivery.
+A notice is sent by each configured channel (webhook, e-mail). One notice by one channel is called a delivery.
 """
 
 from hub_extensions.core.notices.address import address_problem

@@ -1,4 +1,4 @@
-"""Check of an e-mail address. It contains a user's name, which may be any text."""
+"""Check of a user's e-mail address. It is made from the user name, which may be any text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def address_problem(address: str) -> str:
     """Return why nothing can be sent to an address; "" if it is one plain address.
 
     Only letters, digits and ``._+=~-`` are allowed before the single ``@``. A comma would make two addresses, and some
-    mail servers forward mail for ``somebody%elsewhere``.
+    mail servers forward mail for addresses such as ``somebody%elsewhere``.
     """
     if not address:
         return "is empty"

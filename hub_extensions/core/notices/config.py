@@ -97,19 +97,19 @@ class NoticeConfig:
 
 
 def channels_of(config: NoticeConfig) -> tuple[str, ...]:
-    """Return the names of the configured channels for notices: `WEBHOOK`, `MAIL`, both, or none."""
+    """Return the names of the configured channels for notices: `WEBHOOK`, `MAIL`, both, or none of them."""
     return tuple(name for name, place in ((WEBHOOK, config.webhook_url), (MAIL, config.smtp_host)) if place)
 
 
 def warning_channels(config: NoticeConfig, policy: CullPolicy) -> tuple[str, ...]:
-    """Return the names of the configured channels for warnings of a stop: `STOPS`, `MAIL`, both, or none."""
+    """Return the names of the configured channels for warnings of a stop: `STOPS` (a webhook), `MAIL`, both, or none."""
     return tuple(name for name, place in ((STOPS, policy.warning_webhook_url), (MAIL, config.smtp_host)) if place)
 
 
 def notice_hint(config: NoticeConfig) -> str:
-    """Return how users are notified, for the spawn form.
+    """Return the words with which the spawn form says how users are notified, such as "by e-mail".
 
-    "" if no channel is configured, "yes" if one is and the settings give no words for it.
+    "" if no channel is configured. "yes" if only a webhook is configured, and the settings give no words for it.
     """
     channels = channels_of(config)
     if not channels:

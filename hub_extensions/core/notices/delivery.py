@@ -36,7 +36,7 @@ PAUSES = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 45, 135, 300, 3
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A notice for one user by one channel.
+    """A notice for one user by one channel (webhook, e-mail).
 
     Attributes:
         id: id of the notice, the same for each channel and each try, so that a receiver recognises a repeat.
@@ -71,17 +71,17 @@ class Delivery:
 
     @property
     def run_of(self) -> tuple[str, str]:
-        """User and name of the server that the notice is about."""
+        """(user, server) that the notice is about."""
         return self.user, self.server
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """Whether a channel works: its last successful and its last failed sending, by the wall clock.
+    """Whether a channel (webhook, e-mail) works: its last success and its last failure, by the wall clock.
 
     Attributes:
         sent, failed: time of the last success and failure; `None` if there was none.
-        why: why the last failed sending failed.
+        why: why the last failure happened; "" if there was none.
     """
 
     sent: datetime | None = None
@@ -90,7 +90,7 @@ class Sending:
 
     @property
     def went(self) -> bool:
-        """Whether the last sending succeeded."""
+        """Whether the last sending succeeded. True if nothing has been sent yet."""
         return self.failed is None or (self.sent is not None and self.sent > self.failed)
 
     @property
@@ -103,7 +103,7 @@ class Sending:
 
 
 class DeliveryAction(Enum):
-    """The next action for a delivery. The value gives the reason, for the journal."""
+    """What to do with a delivery now. The value gives the reason, for the journal."""
 
     SEND = "it is due"
     LATER = "it is not due yet"
@@ -128,10 +128,10 @@ def turn_notices(
     Empty if the user has not asked for a notice, or if the server has no GPU and so did not wait for a turn.
 
     Args:
-        ticket: the server's ticket (its place in line), whose options contain whether the user wants a notice.
-        facts: of the server.
+        ticket: the server's ticket (its place in line); its options tell whether the user wants a notice.
+        facts: what is remembered of the server.
         title: the offer's title.
-        policy: the limits of the server, of which one stops a server that nobody opens.
+        policy: the limits of the server, one of which stops a server that nobody opens.
         after: how long after the server was ready a notice is sent, unless the user opens the server before.
         channels: names of the channels.
         id: id of the notice.
@@ -151,14 +151,14 @@ def warning_notices(
 ) -> tuple[Delivery, ...]:
     """Return the two warnings of a stop that has just been announced, for each channel.
 
-    Only the last warning if the time is too short for two. Empty if no end is announced.
+    If the time is too short for two, only the last warning is returned. Empty if no end is announced.
 
     Args:
-        facts: of the server.
+        facts: what is remembered of the server.
         title: the offer's title.
         policy: the limits of the server, which contain the warning time.
         channels: names of the channels.
-        now: on the running clock.
+        now: the present time of the running clock.
         ids: ids of the two notices.
     """
     end = facts.announced
@@ -174,12 +174,12 @@ def warning_notices(
 
 
 def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> DeliveryAction:
-    """Return what to do with a delivery now.
+    """Return what to do with a delivery now, by the table in the module's docstring.
 
     Args:
         delivery: the delivery.
         facts: facts about the server that the notice is about. `None` if the server does not run.
-        now: on the running clock.
+        now: the present time of the running clock.
     """
     if delivery.kind == LETTER:  # what was written is not lost with the server that it was written to
         return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER
@@ -195,7 +195,10 @@ def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> Deliv
 
 
 def after_failure(delivery: Delivery, now: datetime) -> Delivery | None:
-    """Return the delivery with its next try after a growing pause. `None` if it is given up after the last try."""
+    """Return the delivery with the time of its next try, after a pause that grows with each failure.
+
+    `None` if it is given up, because this was the last try.
+    """
     if delivery.tries >= len(PAUSES):
         return None
     return replace(delivery, due=now + PAUSES[delivery.tries], tries=delivery.tries + 1)

@@ -20,10 +20,10 @@ A_SERVER = 5  # newest letters kept for a server; the journal has all
 
 @dataclass(frozen=True, slots=True)
 class AdminLetter:
-    """One letter to the user of one run of a server.
+    """A message of an administrator to the user of one run of a server.
 
     Attributes:
-        id: of the letter.
+        id: id of the letter.
         user, server: name of the user and of the server.
         run: when the server was ready, on the running clock (`ServerFacts.started`). It distinguishes this run of the
             server from later ones.
@@ -42,12 +42,12 @@ class AdminLetter:
 def still_read(
     letters: Iterable[AdminLetter], runs: Iterable[ServerFacts], sending: Collection[str] = ()
 ) -> tuple[AdminLetter, ...]:
-    """Return the letters to keep, in the order of writing: a running server shows them, or they are still being sent.
+    """Return the letters to keep, in the order of writing: those that a running server shows or that are being sent.
 
     Args:
         letters: all letters, in the order of writing.
         runs: facts about the running servers.
-        sending: ids of letters that are still being sent; they are kept as well.
+        sending: ids of the letters that are still being sent.
     """
     left = {(each.user, each.server, each.started): A_SERVER for each in runs}
     found = list[AdminLetter]()
@@ -71,14 +71,14 @@ def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reaso
 def deliveries_of(
     letter: AdminLetter, facts: ServerFacts, title: str, channels: Iterable[str], now: datetime
 ) -> tuple[Delivery, ...]:
-    """Return a delivery of the letter for each channel. Each is to be sent at once.
+    """Return a delivery of the letter for each channel, to be sent at once.
 
     Args:
         letter: the letter.
-        facts: of the server that it is about.
+        facts: what is remembered of the server whose user gets it.
         title: the offer's title.
         channels: names of the channels.
-        now: on the running clock.
+        now: the present time of the running clock.
     """
     return tuple(
         Delivery(letter.id, channel, LETTER, letter.user, letter.server, facts.offer, title, letter.run, None, now)

@@ -1,8 +1,8 @@
-"""When and why one server stops, and how its stop proceeds. Pure.
+"""When and why one server stops, and how its stop proceeds.
 
-The end of a server is the time at which it stops. `Stop` is the end that follows from all causes; every view of it
-reads this value (panel, *Your GPU*, the administrators' pages, audit, forecast, API). `StopRecord` is an end of which
-the user is warned, and the course of the stop after that. ``core/culling`` finds the causes,
+The end of a server is the time at which it stops. `Stop` is the end that follows from all causes. Every view of the end
+reads this value: panel, *Your GPU*, the administrators' pages, audit, forecast, API. `StopRecord` is the stop itself,
+from the first warning of the user until nothing of the server is left. ``core/culling`` finds the causes,
 ``hub_service/engine/stops`` carries a stop out.
 """
 

@@ -2,7 +2,7 @@
 
 Some causes are *ordered*: by an administrator, by the hub after a sign-out, by the server's user, or by the line (users
 who wait for a GPU). An order is valid until it is withdrawn, and there is at most one of each kind. The other causes
-(limits of idleness and lifetime) are found again from the evidence at each decision.
+(limits of idleness and lifetime) are derived again from the evidence at each decision.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ class StopCause:
 
     Attributes:
         at: when it stops the server, after its warning.
-        shown: a countdown for it is shown to the user.
+        shown: whether a countdown for it is shown to the user.
         code, params: code and parameters of the reason that the server's user reads.
         warned: since when the user is warned of it; `None` if not yet.
-        stands: somebody ordered it, so it is valid until it is withdrawn.
+        stands: whether somebody ordered it, so that it is valid until it is withdrawn.
     """
 
     cause: Cause
@@ -118,17 +118,19 @@ class StopCause:
 
     @property
     def reason(self) -> Reason:
-        """The reason for the user; a general one if its code is not known, because a later version stored it."""
+        """The reason for the user.
+
+        It is a general one if this version does not know the code, because a later version stored it.
+        """
         return explain(self.code, **self.params) if self.code in SENTENCES else explain("was-to-end")
 
     @property
     def ordered_by(self) -> Orderer:
-        """Who wants the stop."""
         return _ORDERED_BY.get(self.cause, Orderer.RULES)
 
     @property
     def withdrawn_by(self) -> Withdrawal | None:
-        """What withdraws the cause; `None` if nothing does. A lifetime is not withdrawn but may be extended."""
+        """What withdraws the cause; `None` if nothing does. A lifetime cannot be withdrawn, but may be extended."""
         return _WITHDRAWN_BY.get(self.cause)
 
 
@@ -146,33 +148,37 @@ class Stop:
 
     @property
     def causes(self) -> tuple[StopCause, ...]:
-        """All causes, first the one that stops the server."""
+        """All causes; the first one is the one that stops the server."""
         return (self.first, *self.others)
 
     @property
     def at(self) -> datetime:
-        """When the server stops."""
         return self.first.at
 
     @property
     def latest(self) -> datetime | None:
-        """The earliest end that the server's user cannot postpone, or `None`."""
+        """The earliest end that the server's user cannot postpone; `None` if the user can postpone all."""
         return latest_end(self.causes)
 
     def seen(self, now: datetime, warn: timedelta) -> tuple[StopCause, ...]:
-        """Return those of the other causes that the user is shown too.
+        """Return the causes after the first that the user is shown too.
 
         They are ordered, already in a countdown, or due within the warning time `warn`.
         """
         return tuple(each for each in self.others if each.cause in ORDERED or each.shown or each.at - now <= warn)
 
     def after_keep(self, until: datetime) -> datetime:
-        """Return when the server would stop if *Keep* postponed the causes that it can withdraw to `until`."""
+        """Return when the server would stop if *Keep* postponed those causes that it can postpone to `until`."""
         return min(max(each.at, until) if each.withdrawn_by is Withdrawal.KEEP else each.at for each in self.causes)
 
 
 def by_admin(at: datetime, words: str) -> StopCause:
-    """Return an administrator's order to stop a server. `words` is the administrator's text for the user, or ""."""
+    """Return an administrator's order to stop a server.
+
+    Args:
+        at: when to stop it.
+        words: the administrator's text for the user; "" for none.
+    """
     code, params = ("stopped-by-admin-why", {"why": words}) if words else ("stopped-by-admin", {})
     return StopCause(Cause.ADMIN, at, True, code, params, stands=True)
 
@@ -181,26 +187,34 @@ def by_hub(at: datetime, cause: str) -> StopCause:
     """Return the hub's order to stop a server, because its user signed out or may not sign in any more.
 
     Args:
-        cause: the hub's code of why the session ended.
+        at: when to stop it.
+        cause: the hub's code of why the session ended, a value of ``core.sign_on.EndCause``.
     """
     return StopCause(Cause.SIGNED_OUT, at, True, WHY.get(cause, UNKNOWN_WHY), stands=True)
 
 
 def reclaim(at: datetime, warn: timedelta, now: datetime) -> StopCause:
-    """Return the order to take back a borrowed GPU for users who wait, at the earliest after a warning of `warn`."""
+    """Return the order to take back a borrowed GPU for users who wait.
+
+    Args:
+        at: when the GPU is wanted.
+        warn: the warning time; the stop comes at the earliest this long after `now`.
+    """
     return StopCause(Cause.RECLAIMED, max(at, now + warn), True, "reclaimed", stands=True)
 
 
 def give_back(orders: Iterable[StopCause], now: datetime, *, on_gpu: bool, cpu: bool) -> StopCause | Reason:
     """Return the order of a user who gives the server's GPU back now.
 
-    It is refused with a reason if the server holds no GPU, or if another order stops it anyway. The caller checks
-    whether its stop has begun already (`StopRecord.begun`).
+    The caller checks whether its stop has begun already (`StopRecord.begun`).
 
     Args:
         orders: the orders to stop the server so far.
-        on_gpu: the server holds a GPU.
-        cpu: the server comes back without a GPU.
+        on_gpu: whether the server holds a GPU.
+        cpu: whether the server comes back without a GPU.
+
+    Returns:
+        The reason for a refusal if the server holds no GPU, or if another order stops it anyway.
     """
     if not on_gpu:
         return explain("give-back-no-gpu")
@@ -214,8 +228,9 @@ def added(causes: tuple[StopCause, ...], new: StopCause) -> tuple[StopCause, ...
 
     If there is an order of this kind already, it remains, because its countdown was shown. Only an order for an earlier
     time replaces it: a right that is lost after a sign-out, or an administrator who wants an earlier stop. A report of
-    the same sign-out, repeated after an outage, changes nothing. An administrator's order for a later time than that of
-    another order is ignored.
+    the same sign-out, repeated after an outage, changes nothing. An administrator's order is ignored if another order
+    stops
+    the server at the same time or before.
     """
     first = next((each for each in causes if each.stands and each.cause is new.cause), None)
     if first is None:
@@ -228,7 +243,7 @@ def added(causes: tuple[StopCause, ...], new: StopCause) -> tuple[StopCause, ...
 
 
 def without(causes: tuple[StopCause, ...], by: Withdrawal) -> tuple[StopCause, ...]:
-    """Return these causes without the orders that `by` withdraws; the same tuple if there are none of these."""
+    """Return these causes without the orders that `by` withdraws; the same tuple if there are no such orders."""
     left = tuple(each for each in causes if not (each.stands and each.withdrawn_by is by))
     return causes if len(left) == len(causes) else left
 
@@ -241,8 +256,12 @@ def earliest(orders: Iterable[StopCause]) -> StopCause | None:
 def stop_of(causes: Iterable[StopCause], now: datetime, use_known: bool = True) -> Stop | None:
     """Return when and why a server with these causes stops; `None` if there is no cause.
 
-    The earliest cause stops it; of two at the same time, idleness comes last. If it is not known now how busy the GPU
-    is, nothing is stopped as idle, and a cause that is due comes before idleness.
+    The earliest cause stops it. If idleness and another cause have the same time, the other cause comes first.
+
+    Args:
+        use_known: whether it is known now how busy the GPU is. If not, nothing is stopped as idle, so another cause
+            that is
+            due comes before idleness.
     """
     found = sorted(causes, key=lambda each: (each.at, each.cause is Cause.IDLE))
     if not found:
@@ -253,5 +272,5 @@ def stop_of(causes: Iterable[StopCause], now: datetime, use_known: bool = True) 
 
 
 def latest_end(causes: Iterable[StopCause]) -> datetime | None:
-    """Return the earliest time of a cause that the server's user cannot withdraw, or `None`."""
+    """Return the earliest time of a cause that the server's user cannot withdraw; `None` if there is no such cause."""
     return min((each.at for each in causes if each.cause in FIXED), default=None)

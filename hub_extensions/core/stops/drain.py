@@ -1,7 +1,7 @@
 """The drain of a server whose stop has begun: time to interrupt cells, to save notebooks, and to run the user's hook.
 
-After it, the hub is asked to stop the server. A stop that somebody ordered for a certain time begins earlier by the
-time that the drain takes.
+When the drain is over, the hub is asked to stop the server. A stop that somebody ordered for a certain time begins
+earlier by the time that the drain takes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BY_THE_CARD = ("nvml", "gpm", "simulated")
 
 @dataclass(frozen=True, slots=True)
 class PagesHeard:
-    """What the service has learned about open pages since a stop began.
+    """What the service has learned about the server's open pages since a stop began.
 
     Attributes:
         asked: when it learned that they were asked to save; `None` if it has not.
@@ -36,17 +36,18 @@ class PagesHeard:
     saved: datetime | None = None
 
     def after(self, report: ServerReport, now: datetime) -> PagesHeard:
-        """Return the same after one more report of the server."""
+        """Return the updated value after one more report of the server."""
         asked, saved = (now if report.asked else None), (now if report.saved else None)
         return PagesHeard(self.asked or asked, self.saved or saved)
 
 
 @dataclass(frozen=True, slots=True)
 class DrainSeen:
-    """What a server has reported since its drain began.
+    """What a server has reported since its drain (the time to save and to run the user's hook) began.
 
     Attributes:
-        at_work: a cell or a program in a terminal ran, so it is not only the user's hook that may have used the GPU.
+        pages: what is known about its open pages.
+        at_work: whether a cell or a program in a terminal ran, so that not only the user's hook may have used the GPU.
         hook_ended: wall-clock time at which the user's hook had ended; `None` before that, and without a hook.
     """
 
@@ -55,7 +56,12 @@ class DrainSeen:
     hook_ended: datetime | None = None
 
     def after(self, report: ServerReport, at: datetime, wall: datetime) -> DrainSeen:
-        """Return the same after one more report, which came at these times of the running and the wall clock."""
+        """Return the updated value after one more report of the server.
+
+        Args:
+            at: when the report came, on the running clock.
+            wall: when the report came, by the wall clock.
+        """
         ended = report.hook_ran and report.draining is False
         return DrainSeen(
             self.pages.after(report, at),
@@ -65,10 +71,10 @@ class DrainSeen:
 
 
 def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
-    """Return how long before the time of an order the drain begins.
+    """Return how long before the time of an order the drain (saving, and the user's hook) begins.
 
     Args:
-        report: the last report of the server's extension; `None` if the server does not have it, so nothing can be
+        report: the last report of the server's extension; `None` if the server does not have it, so that nothing can be
             saved.
         drain: how long the drain may take at most (`CullPolicy.drain`).
     """
@@ -84,11 +90,12 @@ def may_stop_now(
     drain: timedelta,
     pages: PagesHeard,
 ) -> bool:
-    """Whether the drain of a server is over, so that the hub may be asked now to stop it.
+    """Return whether the drain of a server is over, so that the hub may be asked now to stop it.
 
     Args:
         report: the last report of the server's extension, and when it came; `None` if the server does not have it.
         began: when the stop began.
+        now: the present time, by the clock of `began`.
         drain: how long the drain may take at most (`CullPolicy.drain`).
         pages: what is known about open pages since then.
     """
@@ -109,10 +116,15 @@ def may_stop_now(
 
 
 def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -> bool:
-    """Whether a busy GPU after a stop `began` may mean that the user is at work, so that the stop is cancelled.
+    """Return whether a busy GPU may mean that the user is at work, so that the stop is cancelled.
 
     The user's hook may use the GPU to save from it, which does not mean work. A cell or a program in a terminal does.
-    Without a report since the stop began, it may be work.
+
+    Args:
+        report: the last report of the server's extension, and when it came. None, or a report from before the stop,
+            does
+            not exclude work.
+        began: when the stop began.
     """
     if report is None or report[1] < began:
         return True
@@ -121,17 +133,22 @@ def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -
 
 
 def is_after_hook(sample: DeviceSample | None, hook_ended: datetime | None) -> bool:
-    """Whether a measurement was made well after the user's hook had ended, so that a busy GPU means work."""
+    """Return whether a measurement was made well after the user's hook had ended, so that a busy GPU means work.
+
+    Args:
+        sample: the last measurement; `None` if there is none.
+        hook_ended: wall-clock time at which the hook had ended; `None` if it has not, or there is none.
+    """
     return (
         _of_the_moment(sample) and hook_ended is not None and sample is not None and sample.at > hook_ended + AFTER_HOOK
     )
 
 
 def awaits_sample(sample: DeviceSample | None, hook_ended: datetime | None, now: datetime) -> bool:
-    """Whether a stop has to wait for a measurement that was made after the user's hook had ended.
+    """Return whether a stop has to wait for a measurement that is made after the user's hook has ended.
 
     Args:
-        sample: the last measurement.
+        sample: the last measurement; `None` if there is none.
         hook_ended: wall-clock time at which the hook had ended; `None` if it has not, or there is none.
         now: wall-clock time.
     """

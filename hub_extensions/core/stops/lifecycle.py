@@ -167,9 +167,12 @@ StopKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class StopRecord:
-    """The stop of one run of a server, from the first warning until nothing of it is left. It is stored at every step.
+    """The stop of one run of a server, from the first warning until nothing of the server is left.
+
+    The record is stored at every step.
 
     Attributes:
+        lease: id of the server's lease (its right to a device); "" without a GPU.
         run: when the server was ready (`ServerFacts.started`), which tells this run from others; `None` if the service
             did not begin the stop.
         causes: the causes of which the user is warned, first the one that stops the server; empty if the service did
@@ -179,10 +182,10 @@ class StopRecord:
         interrupted: when the server first received the request to interrupt its kernels; `None` before.
         asked: when the hub was last asked to stop the server; `None` before.
         since: when the server was found stopped; `None` before.
-        seen: what the server has reported during the present drain.
+        seen: what the server has reported during the present drain (the time to save and to run the user's hook).
         pause: the pause before the next try. `None` if no try has failed or was put off.
         alarmed: whether administrators have been shown that this stop has failed.
-        back: how the server comes back without a GPU. `None` if it does not come back.
+        back: how the server is started again without a GPU. `None` if it does not come back.
     """
 
     user: str
@@ -223,12 +226,16 @@ class StopRecord:
 
     @property
     def begun(self) -> bool:
-        """Whether the server is being stopped, so that this stop is the reason if the server is gone now."""
+        """Whether the drain has begun or the hub was asked, so that this stop is the reason if the server is gone now."""
         return self.state in (_DRAINING, _ASKED)
 
 
 def with_earlier(record: StopRecord, earlier: Mapping[StopKey, StopRecord]) -> StopRecord:
-    """Return a record with the orders that an earlier version of this product stored apart from it."""
+    """Return a record with the orders that an earlier version of this product stored in a record of their own.
+
+    Args:
+        earlier: the records of orders from that version.
+    """
     apart = earlier.get(record.key)
     if apart is None or apart.run != record.run:
         return record
@@ -238,7 +245,7 @@ def with_earlier(record: StopRecord, earlier: Mapping[StopKey, StopRecord]) -> S
 
 
 def refuse_withdrawal(record: StopRecord | None) -> Reason | None:
-    """Return why a cause cannot be withdrawn any more. `None` if it can.
+    """Return why a cause cannot be withdrawn any more; `None` if it can.
 
     Args:
         record: the record of the server's stop; `None` if its user is not warned of any.
@@ -254,14 +261,14 @@ def running(key: StopKey, run: datetime) -> StopRecord:
 
 
 def order(record: StopRecord, new: StopCause, now: datetime) -> StopRecord:
-    """Add an order to the causes; return the same record if the order changes nothing (`added`)."""
+    """Add an order to the causes of a stop. Return the same record if the order changes nothing (`added`)."""
     after = added(record.causes, replace(new, warned=now))
     stop = stop_of(after, now)
     return record if after is record.causes or stop is None else _warned(record, stop.causes)
 
 
 def announce(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord:
-    """Note the causes of which the user is warned now; return the same record if nothing has changed.
+    """Record the causes of which the user is warned now. Return the same record if nothing has changed.
 
     Args:
         causes: at least one cause, first the one that stops the server. If the user was warned of a cause before, the
@@ -275,12 +282,12 @@ def announce(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord:
 
 
 def calm(record: StopRecord) -> StopRecord:
-    """Note that no cause is due any more. The next stop begins without a pause and can be withdrawn."""
+    """Record that no cause is due any more. The next stop begins without a pause and can be withdrawn."""
     return _as_announced(record, StopEvent.CALMED)
 
 
 def withdraw(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord | None:
-    """Note that a person withdrew the last cause that is due. Returns `None` if no cause is left.
+    """Record that a person withdrew the last cause that is due. Return `None` if no cause is left.
 
     Args:
         causes: the causes of which the user is still warned, first the one that stops the server.
@@ -293,23 +300,27 @@ def withdraw(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord | 
 
 
 def clear(record: StopRecord) -> None:
-    """Check that a stop may end because no cause is left. The caller deletes the record."""
+    """Check that the record may be deleted, because no cause is left. The caller deletes it.
+
+    Raises:
+        KeyError: the state does not allow it.
+    """
     _moved(record, StopEvent.CLEARED)
 
 
 def begin(record: StopRecord, causes: tuple[StopCause, ...], now: datetime) -> StopRecord:
-    """Begin to drain a server, for the first time or again.
+    """Begin the drain of a server (interrupt, save, run the user's hook), for the first time or again.
 
     Args:
-        causes: the causes of the stop, first the one that stops the server; empty if they are not known yet, as after a
-            restart of the service. Then those of the record stay.
+        causes: the causes of the stop, first the one that stops the server. Empty if they are not known yet, as after a
+            restart of the service; then the causes of the record stay.
     """
     causes = tuple(map(_written, causes)) or record.causes
     return replace(_moved(record, StopEvent.BEGUN), causes=causes, began=now, seen=DrainSeen())
 
 
 def interrupt(record: StopRecord, now: datetime) -> StopRecord:
-    """Note that the server receives the request to interrupt its kernels, after which the stop cannot be withdrawn."""
+    """Record that the server receives the request to interrupt its kernels. The stop cannot be withdrawn any more."""
     return replace(_moved(record, StopEvent.INTERRUPTED), interrupted=record.interrupted or now)
 
 
@@ -320,32 +331,32 @@ def ask(
     back: ServerReturn | None,
     now: datetime,
 ) -> StopRecord:
-    """Note that the hub is asked to stop the server.
+    """Record that the hub is asked to stop the server.
 
     The record is stored before the request is sent, so that nothing is lost if the service is killed in between.
 
     Args:
         causes: as in `begin`.
         grounds: the evidence, for the audit.
-        back: how the server comes back without a GPU; `None` if it does not.
+        back: how the server is started again without a GPU; `None` if it does not come back.
     """
     causes = tuple(map(_written, causes)) or record.causes
     return replace(_moved(record, StopEvent.ASKED), causes=causes, grounds=grounds, back=back, asked=now)
 
 
 def put_off(record: StopRecord, pause: StopPause) -> StopRecord:
-    """Note that the server is not stopped for now. Only the pause before the next try is kept of this one."""
+    """Record that the server is not stopped for now. Of this try, only the pause before the next one is kept."""
     after = _moved(record, StopEvent.PUT_OFF)
     return replace(after, began=None, asked=None, back=None, pause=pause, seen=DrainSeen())
 
 
 def fall_silent(record: StopRecord, pause: StopPause) -> StopRecord:
-    """Note that the hub gave no answer. It may have begun the stop, so the next try first checks the server."""
+    """Record that the hub gave no answer. It may have begun the stop, so the next try first checks the server."""
     return replace(_moved(record, StopEvent.SILENT), began=None, pause=pause, seen=DrainSeen())
 
 
 def stop(record: StopRecord, now: datetime) -> StopRecord | None:
-    """Note that the server is gone. Returns `None` for a server without a GPU, which has no device to release."""
+    """Record that the server is gone. Return `None` for a server without a GPU, which has no device to release."""
     after = _moved(record, StopEvent.STOPPED)
     if not record.lease:
         return None
@@ -353,12 +364,15 @@ def stop(record: StopRecord, now: datetime) -> StopRecord | None:
 
 
 def stop_by_others(key: StopKey, now: datetime) -> StopRecord:
-    """Return the record of a server that its user or the hub has stopped; its device is still to be proved free."""
+    """Return the record of a server that its user or the hub has stopped.
+
+    The record lasts until it is proved that the server's device is free.
+    """
     return StopRecord(*key, state=STOPS[_RUNNING, StopEvent.STOPPED], since=now)
 
 
 def release(record: StopRecord) -> StopRecord | None:
-    """Note that the server's device is free. Returns `None` if the server does not come back without a GPU."""
+    """Record that the server's device is free. Return `None` if the server does not come back without a GPU."""
     if record.back is None:
         _moved(record, StopEvent.OVER)
         return None
@@ -366,7 +380,7 @@ def release(record: StopRecord) -> StopRecord | None:
 
 
 def return_as(record: StopRecord, back: ServerReturn | None) -> StopRecord | None:
-    """Note the next step of a server's return without a GPU. Returns `None` if nothing is left to do.
+    """Record the next step of a server's return without a GPU. Return `None` if nothing is left to do.
 
     Args:
         back: the state of the return; `None` if the server does not come back after all.
@@ -381,7 +395,11 @@ def return_as(record: StopRecord, back: ServerReturn | None) -> StopRecord | Non
 
 
 def resume(record: StopRecord) -> None:
-    """Check that a stop may end because the hub reports the server as ready again. The caller deletes the record."""
+    """Check that the record may be deleted, because the hub reports the server as ready again. The caller deletes it.
+
+    Raises:
+        KeyError: the state does not allow it.
+    """
     _moved(record, StopEvent.SERVER_BACK)
 
 
@@ -395,7 +413,7 @@ def _as_announced(record: StopRecord, event: StopEvent) -> StopRecord:
 
 
 def _same_ends(before: tuple[StopCause, ...], after: tuple[StopCause, ...]) -> bool:
-    """Whether these are the same causes, with times that differ by less than `SAME_END`."""
+    """Return whether these are the same causes, with times that differ by less than `SAME_END`."""
     return len(before) == len(after) and all(
         (old.cause, old.code, old.stands) == (new.cause, new.code, new.stands) and abs(old.at - new.at) < SAME_END
         for old, new in zip(before, after, strict=True)

@@ -49,7 +49,7 @@ class ReturnStep(Enum):
 
 @dataclass(frozen=True)
 class ServerReturn:
-    """A server that is to be started again without a GPU, or has been.
+    """A server that is to be started again without a GPU, or has been started so.
 
     Attributes:
         user, server: name of the user and of the server.
@@ -74,15 +74,15 @@ class ServerReturn:
 
 @dataclass(frozen=True, slots=True)
 class ReturnSeen:
-    """The present state of a server that is to be started again without a GPU.
+    """What is seen now of a server that is to be started again without a GPU.
 
     Attributes:
-        holds_gpu: one of its leases (rights to a device) has not ended.
-        has_ticket: its user has asked for it again meanwhile, so that it waits in line or is starting.
-        listed: the hub lists it, running or pending.
+        holds_gpu: whether one of its leases (rights to a device) has not ended.
+        has_ticket: whether its user has asked for it again meanwhile, so that it waits in line or is starting.
+        listed: whether the hub lists it, running or pending.
         run: when its present run was ready (`ServerFacts.started`); `None` if no run is ready.
-        on_gpu: the present run has a GPU.
-        stopping: its stop is under way, by this service or by the hub.
+        on_gpu: whether the present run has a GPU.
+        stopping: whether its stop is under way, by this service or by the hub.
     """
 
     holds_gpu: bool
@@ -94,16 +94,17 @@ class ReturnSeen:
 
 
 def comes_back(orders: Collection[StopCause], cause: Cause | None, *, soft: bool, on_gpu: bool) -> bool:
-    """Whether a server that is stopped is started again without a GPU.
+    """Return whether a server that is stopped is started again without a GPU.
 
-    If somebody ordered the stop, it is only if its user gave the GPU back and chose that. For other causes, and if a
-    borrowed GPU is taken back, the settings decide. No server comes back after a sign-out.
+    If somebody ordered the stop, the server comes back only if its user gave the GPU back and chose that. For other
+    causes,
+    and if a borrowed GPU is taken back, the settings decide. No server comes back after a sign-out.
 
     Args:
         orders: the orders to stop the server.
         cause: the cause for which it is stopped; `None` if it is not known.
         soft: `CullPolicy.restart_on_cpu`.
-        on_gpu: the server holds a GPU.
+        on_gpu: whether the server holds a GPU.
     """
     codes = {each.code for each in orders if each.cause is not Cause.RECLAIMED}
     causes = {each.cause for each in orders}
@@ -118,7 +119,13 @@ def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def next_step(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep:
-    """Return what to do next about a server that is to come back, by the table above."""
+    """Return what to do next about a server that is to come back, by the table in the module's docstring.
+
+    Args:
+        back: the server that is to come back.
+        seen: what is seen of it now.
+        now: the present time of the running clock.
+    """
     if back.run is not None:
         return ReturnStep.WAIT if seen.run == back.run else ReturnStep.FORGET
     if back.asked is not None:

@@ -1,4 +1,4 @@
-"""Which stops begin now, if many are due: a limited number at once and per minute, the most wanted GPU first. Pure.
+"""Decide which stops begin now if many are due: a limited number at once and per minute, the most wanted GPU first.
 
 A stop that has failed is tried again after a pause, which grows with each failure.
 """
@@ -23,7 +23,7 @@ class DueStop:
     """A server whose stop is due.
 
     Attributes:
-        server: user, and name of the server.
+        server: (user, name of the server).
         since: when its stop was due.
         share: thousandths of a device that it holds; 0 for CPU only.
         waiting: how many users wait in line for the offer that it has.
@@ -43,7 +43,7 @@ class StopPause:
         failures: number of tries in a row that did not stop it.
         until: when the next try may begin.
         since: when the first of these tries failed; `None` if that is not known.
-        why: the hub's answer; "" if the hub was not asked, because the server did not have to be stopped any more.
+        why: the hub's answer. "" if the hub was not asked, because the server did not have to be stopped any more.
     """
 
     failures: int
@@ -59,8 +59,8 @@ def pause_after(
 
     Args:
         before: the pause before that try; `None` if it was the first.
-        retry_after: the pause that the hub asked for; `None` if it did not.
-        why: the hub's answer.
+        retry_after: the pause that the hub asked for; `None` if it asked for none.
+        why: the hub's answer; "" if the hub was not asked.
     """
     failures = 1 if before is None else before.failures + 1
     own = PAUSES[min(failures, len(PAUSES)) - 1]
@@ -78,7 +78,7 @@ def stops_to_begin(
     per_minute: int,
     now: datetime,
 ) -> tuple[tuple[str, str], ...]:
-    """Return the servers whose stops begin now, in this order. The stops that are left out begin later.
+    """Return the servers whose stops begin now, in this order. The other stops that are due begin later.
 
     Args:
         due: the servers whose stops are due.
