@@ -13,7 +13,7 @@ export interface Countdown {
   others: OtherEnd[];
 }
 
-/** Further counters of GPM or DCGM, 0 to 100, of this device alone; None if not known. */
+/** Further counters of GPM or DCGM, NVIDIA's performance counters, of this device alone. None if not known. */
 export interface Counters {
   sm_percent: number | null;
   tensor_percent: number | null;
@@ -146,7 +146,7 @@ export interface Push {
   numbers: Numbers[];
 }
 
-/** An explanation: `message` for people, `log_message` for the log, `reason` for programs, as JupyterHub has them. */
+/** An explanation for people, the log and programs: why a server waits or stops, why a request is refused. */
 export interface Reason {
   reason: string;
   message: string;
