@@ -65,8 +65,7 @@ class Person:
         admin: the user is an administrator of the hub; it gives rights only to a caller with a login.
         groups: the user's groups at the hub.
         scopes: the token's scopes, as the hub expands them. `None` if the caller has a login instead of a token, and so
-            all
-            rights of the account.
+            all rights of the account.
     """
 
     name: str

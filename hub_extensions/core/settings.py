@@ -68,8 +68,7 @@ class Setting:
         text: the help for administrators. The unit of a duration is added to it.
         unit: the unit in the name, a key of `UNITS`; "" if the setting is not a duration.
         least, most: limits of a number, or of the numbers in a dict; `None` for no limit. Limits of a duration are in
-            its
-            unit.
+            its unit.
         variable: environment variable that is read if the configuration does not set the value; "" for none.
         token: minimum length of a token that is sent in an HTTP header; `None` if the setting is not a token.
     """

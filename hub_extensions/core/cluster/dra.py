@@ -54,8 +54,7 @@ class DraPool:
         memory_bytes, sm_count: memory and SMs (streaming multiprocessors) of the smallest device; None if not known.
         nodes: the numbers for administrators, node by node.
         costs: name of another template -> the largest number of its devices that become unavailable when a device of
-            this
-            template is allocated. They are the same devices or share a card.
+            this template is allocated. They are the same devices or share a card.
     """
 
     base: str
@@ -83,8 +82,7 @@ def dra_pools(
 
     Returns:
         The pools, and (template, reason) of each template that is left out. Both are empty if DRA is not used or may
-        not be
-        read.
+        not be read.
     """
     left_out: list[tuple[str, str]] = []
     if view.slices is None or view.templates is None:

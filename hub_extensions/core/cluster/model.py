@@ -50,8 +50,8 @@ class PodFacts:
     Attributes:
         node: the node that the pod is bound to; "" before.
         requests: extended resources below ``nvidia.com/`` that the pod holds once it is bound. For each resource, this
-            is the sum over its containers (with restartable init containers), or the largest init container if that
-            is more.
+            is the sum over its containers (with restartable init containers), or the largest init container if that is
+            more.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed``, ``Unknown``.
         reason, message: reason and message of the status; "" if they are not set.
         lease, offer: values of this product's labels; "" on other pods. The offer is not an `OfferId`, because a label
@@ -116,11 +116,9 @@ class SliceDevice:
         profile: profile of a MIG device, such as ``1g.10gb``; "" otherwise.
         memory_bytes, multiprocessors: capacities; None if not known.
         draws: (counter set, counter, amount) of each shared counter that the device consumes (``consumesCounters``).
-            Only a
-            device that is created on a card when it is claimed consumes counters.
+            Only a device that is created on a card when it is claimed consumes counters.
         closed: whether the device is tainted against new pods. Such a device is kept only if it consumes counters,
-            because
-            the pod that has it still uses them up.
+            because the pod that has it still uses them up.
         uuid: UUID of an existing device; "" for one that is created when it is claimed.
     """
 

@@ -470,8 +470,7 @@ def _outdated_resources(node: NodeFacts) -> frozenset[str]:
     """Return the MIG resources that a node still counts from an earlier layout of its cards.
 
     There are some if the MIG devices of all resources together do not fit on the node's cards. GPU Feature Discovery
-    writes
-    a label for each existing resource, so the resources without such a label are outdated.
+    writes a label for each existing resource, so the resources without such a label are outdated.
     """
     cards, cut = _cards(node), _mig_devices(node)
     if cards is None or _is_single(node) or _slices(cut.values()) <= cards * _slices_per_card(node):
@@ -559,8 +558,7 @@ def _is_plugin_away(node: NodeFacts, resource: str, resources: Mapping[str, str]
     devices.
 
     False in three cases: all cards use MIG or have another resource now; the labels are those of another strategy; or
-    the
-    name changed when sharing was enabled or disabled, because a kubelet keeps the old name with 0 forever.
+    the name changed when sharing was enabled or disabled, because a kubelet keeps the old name with 0 forever.
 
     Args:
         resources: renamed resource -> offer id, from the settings.

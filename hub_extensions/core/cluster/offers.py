@@ -100,8 +100,7 @@ def derive_cluster_offers(
         offers: the settings of offers.
         cluster: the settings of the cluster.
         sm_of_product: returns, for the NVML name of a card that is divided by MIG, the SMs of the whole card, or None
-            if
-            they are not known. None if no such function exists.
+            if they are not known. None if no such function exists.
     """
     several = {base for base, count in Counter(pool.base for pool in pools.values()).items() if count > 1}
     found: dict[OfferId, tuple[GpuOffer, PodAsk]] = {CPU: (cpu_offer(), PodAsk(Mechanism.CPU, environment=VOID))}

@@ -46,8 +46,7 @@ class PodState:
         final: whether the pod will certainly not become a running server any more.
         exit_code: exit code of the server's container; None if it has not ended or is not known.
         lacks_other: True if the pod cannot be scheduled because something other than a GPU is missing, although all
-            nodes
-            are available. Waiting for free GPUs does not help.
+            nodes are available. Waiting for free GPUs does not help.
         log_tail: the last lines of the server's own log; "" if they are not known.
     """
 
@@ -127,7 +126,9 @@ def when(text: object) -> datetime | None:
 
 
 def event_time(event: Json) -> datetime | None:
-    """Return when an event was last seen. Events of the scheduler have only ``eventTime``."""
+    """Return when an event was last seen; None if it has no valid time. Events of the scheduler have only
+    ``eventTime``.
+    """
     series = event.get("series") or {}
     for text in (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime")):
         if moment := when(text):

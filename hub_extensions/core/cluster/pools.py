@@ -54,8 +54,7 @@ class NodeRoom:
     Attributes:
         total, room, foreign: as in `Pool`, on this node.
         barred: True if only servers with tolerations or selectors of their own can use the node, so that its devices
-            count
-            only for them.
+            count only for them.
         unknown: whether the number of devices is not known.
         silent: whether the node does not answer.
     """
@@ -82,8 +81,7 @@ class Pool:
         room: free share of a device in thousandths -> number of devices that have it free.
         foreign: number of devices held by pods that this hub did not start.
         unknown: whether some nodes cannot be counted. If so, and no device is counted as free, it is not known whether
-            one
-            is free.
+            one is free.
         memory_bytes, sm_count: size of the smallest device; None if not known.
         sm_total: SMs (streaming multiprocessors) of the whole card; None if not known.
         replicas: highest number of pods that share a device; 1 if it is not shared.
@@ -93,8 +91,7 @@ class Pool:
         claim_template: name of the ResourceClaimTemplate for DRA; "" otherwise.
         nodes: the numbers for administrators, node by node.
         costs: id of another pool -> the largest number of its devices that become unavailable when a device of this
-            pool is
-            given. They are the same devices or share a card.
+            pool is given. They are the same devices or share a card.
         rooms: node name -> its devices; empty if not known.
     """
 
@@ -142,8 +139,7 @@ class PoolSurvey:
             other devices.
         left_out: nodes and resources whose devices are not offered, for administrators.
         configured: True if the totals come from the administrator's settings, because the hub is not allowed to read
-            nodes,
-            or pods of other namespaces.
+            nodes, or pods of other namespaces.
         known: False if free devices cannot be counted.
     """
 
@@ -335,8 +331,7 @@ def _name(
 
     A pool keeps its id, even if its cards get a product label later, when GPU Feature Discovery is installed. A new
     pool gets the plain id if it is the only one of its kind, otherwise an id with its product. A pool of a claim
-    template
-    is named after the template, and a pool of a renamed resource gets the administrator's id.
+    template is named after the template, and a pool of a renamed resource gets the administrator's id.
 
     Args:
         parts: key of a pool -> its devices on each node.
@@ -432,9 +427,8 @@ def _node_affinity(every: Mapping[str, Sequence[NodeShare]], key: str) -> Mappin
     """Return the node affinity with which a pod gets a device of this pool and of no other: label -> accepted values.
 
     It is necessary because the same resource can be a card on one node and a MIG device or a shared card on another.
-    Labels
-    that name the cards are always required. Other labels are required if they distinguish the nodes of this pool. If no
-    label does, the host names are required.
+    Labels that name the cards are always required. Other labels are required if they distinguish the nodes of this
+    pool. If no label does, the host names are required.
 
     Args:
         every: key of a pool -> its devices on each node.
@@ -498,8 +492,7 @@ def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
     """Count a pool by the administrator's capacity minus this hub's own pods, because other pods cannot be read.
 
     If the settings give no capacity for the pool, the number of free devices is not known. The total is never more than
-    the
-    nodes have.
+    the nodes have.
 
     Args:
         capacity: id of a pool -> number of its devices for this hub, from the settings.

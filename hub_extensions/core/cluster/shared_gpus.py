@@ -98,8 +98,7 @@ def hami_cards(
 
     Returns:
         Number of cards, free thousandths of memory -> number of cards, and number of cards used by pods that this hub
-        did
-        not start. None if the node's list of cards cannot be parsed.
+        did not start. None if the node's list of cards cannot be parsed.
     """
     cards = _hami_cards(node.hami)
     if cards is None:

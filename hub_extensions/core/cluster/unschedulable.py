@@ -99,10 +99,8 @@ def _beside_the_device(reasons: str, device: str) -> Reason | None:
     For each node, kube-scheduler reports the first filter that rejects it. The filter for resources reports every
     missing resource, and the filters for storage and for other pods run after it (Kubernetes 1.36,
     ``default_plugins.go`` and ``noderesources/fit.go``). So a node that is rejected by a later filter has the device. A
-    node
-    that was checked for resources without lacking the device has it too. For claims (DRA), and if two kinds of device
-    are
-    missing, the message does not show this.
+    node that was checked for resources without lacking the device has it too. For claims (DRA), and if two kinds of
+    device are missing, the message does not show this.
 
     Args:
         reasons: the part of the scheduler's message with the counts.

@@ -37,12 +37,10 @@ class CullDecision:
         cause: the cause of that end; `None` if no countdown is shown.
         reason: the sentence for the user ("Idle for 21 min."), or why the server is kept; `None` in a dry run.
         can_keep: whether a press of *Keep* would postpone this end. It extends the lifetime only while the GPU computes
-            and
-            the limits allow it.
+            and the limits allow it.
         ends_at: the end of the lifetime; `None` without a lifetime, and in a dry run.
         warned: with WARN and STOP, since when the warning of this countdown is shown (now if the warning is new).
-            `None`
-            with KEEP.
+            `None` with KEEP.
         would: in a dry run, the decision that would have been made if warnings were given, for the log; otherwise
             `None`.
         begins_before: how long before `stops_at` the stop begins, so that notebooks can be saved. Zero unless somebody
@@ -99,8 +97,7 @@ def decide(
         warned: since when a warning is shown (`ServerFacts.warned`); `None` if none is shown.
         warned_for: the cause of that warning (`ServerFacts.cause`); `None` if it counts for any end. The warning also
             counts for another end that could be foreseen then. It does not count for an end that came nearer later,
-            because
-            an administrator changed the limits.
+            because an administrator changed the limits.
         promised: the end that the last countdown showed (`ServerFacts.promised`); `None` if none was shown.
     """
     ends = _ends(evidence, policy, now)
@@ -132,8 +129,7 @@ def settle(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
     The end that a countdown has shown stays a promise after the countdown disappears: the next countdown does not end
     sooner. An order that comes sooner does not cancel the promise: if the order is withdrawn, the other causes end the
     server at the times that were shown. Do not call this for a server whose stop has begun (`StopRecord.begun`), so
-    that
-    the stop is carried out as decided.
+    that the stop is carried out as decided.
     """
     promised, cause, ends_at = facts.promised, facts.cause, facts.ends_at
     if decision.stops_at is not None:
@@ -206,8 +202,7 @@ def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
     """Return the time from which idleness counts: when the server was first opened.
 
     If nobody has opened it, this is the end of the time that users have to open it. A server whose GPU was in use
-    counts as
-    opened at its start.
+    counts as opened at its start.
     """
     if evidence.opened is not None:
         return evidence.opened
@@ -325,8 +320,7 @@ def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) ->
     """Return whether a press of *Keep* would give the user at least half of the time that it promises.
 
     It does not if another end comes too soon, or if an order stops the server before the promised time. `None` if
-    *Keep*
-    never postpones this end.
+    *Keep* never postpones this end.
     """
     first, others = stop.first, stop.others
     if first.cause is Cause.LIFETIME and _can_extend(evidence, policy):

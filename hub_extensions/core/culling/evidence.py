@@ -42,16 +42,14 @@ class Evidence:
             `idle_since` is kept.
         missed: for how much of the time since `idle_since` there are no samples.
         kept_until: time until which a press of *Keep* protects the server from being stopped as idle or unopened;
-            `None` if
-            nothing protects it.
+            `None` if nothing protects it.
         last_activity: when the hub last saw activity of the server, for servers without a GPU; `None` if not known.
         busy_kernels, busy_terminals: counts from the server's report; `None` if they are not known.
         memory_held: whether something holds memory of the device; `None` if that is not known.
         wanted: whether somebody waits for such a GPU.
         run_ended: when the last work of at least `LONG_RUN` ended; `None` if there was none.
         ends_at: the end of the lifetime that its user was shown or given, before which the lifetime does not end;
-            `None` if
-            none was.
+            `None` if none was.
         extensions: how often its user has extended the lifetime.
         orders: causes that somebody ordered, which stop the server whatever it does (`StopRecord.orders`).
         saves_for: how long before the time of an order the server begins to save.
@@ -256,10 +254,8 @@ def proves_idle(sample: DeviceSample, claimed: datetime | None) -> bool:
     """Return whether an exporter's figures prove that a server's own report of work on its GPU is wrong.
 
     An exporter may report 0 for a busy card (NVIDIA/dcgm-exporter#662), so its figure of GPU use alone proves nothing.
-    The
-    proof needs the memory too: it has to show that no program is on the GPU. Both have to be measured well after the
-    first
-    report of work, because work that has just begun is measured by then.
+    The proof needs the memory too: it has to show that no program is on the GPU. Both have to be measured well after
+    the first report of work, because work that has just begun is measured by then.
 
     Args:
         sample: the exporter's last sample of the device.

@@ -73,8 +73,7 @@ def keep_by_admin(facts: ServerFacts, orders: Iterable[StopCause], until: dateti
 
     Returns:
         The server's changed facts. The reason for a refusal if the server stops because of a sign-out, or because its
-        user
-        gave the GPU back.
+        user gave the GPU back.
     """
     causes = {each.cause for each in orders}
     if Cause.GIVEN_BACK in causes:
@@ -89,8 +88,7 @@ def undo(facts: ServerFacts, withdrawn: Iterable[StopCause]) -> ServerFacts:
     """Return the server's facts after orders to stop it were withdrawn.
 
     The user is no longer warned, and the times of these orders do not count as promises. Times that countdowns for
-    other
-    causes have shown still count.
+    other causes have shown still count.
     """
     times = {each.at for each in withdrawn}
     return _not_warned(replace(facts, promised=None) if facts.promised in times else facts)

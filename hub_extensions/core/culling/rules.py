@@ -2,8 +2,7 @@
 
 The first rule that fits a server gives it its limits; if none fits, the limits of ``c.GpuCulling`` apply. A rule with
 windows (times of the day) fits only within them, by the local time of their zone. On the day of a clock change, a
-window
-in the skipped hour does not exist, and a window in the repeated hour exists twice.
+window in the skipped hour does not exist, and a window in the repeated hour exists twice.
 """
 
 from __future__ import annotations
@@ -129,8 +128,7 @@ def policy_for(
     """Return the limits of one server now, and the name of the rule that sets them.
 
     The name is "" if no rule fits. It is `GROUPS_NOT_KNOWN` if the rule depends on groups that are not known yet; the
-    server
-    is then not stopped.
+    server is then not stopped.
 
     Args:
         server: the server.

@@ -59,8 +59,7 @@ def begun_again(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, 
     """Return the server's facts with a second countdown, because no warning of a stop that is due has reached the user.
 
     `None` if the server does not get one: it had one already, a warning has reached the user, or somebody ordered the
-    stop.
-    Do not call this for a server whose stop has begun.
+    stop. Do not call this for a server whose stop has begun.
     """
     due = decision.action is Action.STOP and decision.cause not in ORDERED
     if not due or facts.reached or facts.unheard:

@@ -77,8 +77,8 @@ class PoolCurves:
     """The survival curve of a pool (`whole`), and a curve for each offer.
 
     An offer's curve is the weighted mean of the curve of its own uses and the pool's curve. The pool's curve is the
-    prior:
-    it has the weight of `PRIOR` uses (a Dirichlet process as prior of a survival curve: Susarla and Van Ryzin 1976).
+    prior: it has the weight of `PRIOR` uses (a Dirichlet process as prior of a survival curve: Susarla and Van Ryzin
+    1976).
 
     Args:
         ended: finished uses of the pool.

@@ -2,8 +2,7 @@
 
 A use is one server's time with a GPU; its length is called its life. A life is drawn from past uses of several sources:
 the user's last two uses; the user's recent uses of this offer; the user's recent uses of any offer; the user's uses
-that
-were asked for within an hour of this one (a burst); recent uses of this offer by anybody; and all uses of the pool
+that were asked for within an hour of this one (a burst); recent uses of this offer by anybody; and all uses of the pool
 (Kaplan-Meier, with those that still go on). Each source has a weight, which follows from how well it predicted earlier
 uses.
 
@@ -332,8 +331,7 @@ class Draws:
     """Draws the lives of the servers that have a GPU of one pool or wait for one, in the order of their requests.
 
     A drawn life counts as the latest use of its user for the next draw. So the servers that a user asks for at about
-    the
-    same time get similar lives.
+    the same time get similar lives.
 
     Args:
         history: the pool's finished uses.
@@ -413,8 +411,7 @@ class Draws:
 
         Returns:
             First, numbers from 0 to 1 that pick a past life. Second, numbers from 0 to 1 that make a life if the server
-            has
-            held its GPU longer than any past life. Third, standard normal deviates, by which a life varies.
+            has held its GPU longer than any past life. Third, standard normal deviates, by which a life varies.
         """
         points, tails, noise = (np.zeros((len(known), self._count)) for _ in range(3))
         outlasted = sources.longer.any(axis=1) | (sources.beyond > 0)

@@ -54,11 +54,10 @@ class Lessons:
     Attributes:
         shift: log time by which P90 is raised and P10 lowered.
         limit_is_p90: True if the enforced limit of a wait, where there is one, is shown as P90, because it was the
-            better
-            P90 so far.
+            better P90 so far.
         first_until: the median is corrected by the wait of the first ticket in line if that ticket joined before this
-            time.
-            The line has then not been empty since the waits from which this was learned. Minus infinity for never.
+            time. The line has then not been empty since the waits from which this was learned. Minus infinity for
+            never.
     """
 
     shift: float = RULES.shift

@@ -96,8 +96,7 @@ def with_first(shown: Interval, first: float, waited: float = 0.0) -> Interval:
     """Correct the median by the time that the first ticket in line has waited, because waits in one line are alike.
 
     The new median is the weighted mean, in log time, of the forecast median and the first ticket's wait. If this ticket
-    has
-    just joined, both have the same weight. The longer it has waited, the less the first ticket's wait counts.
+    has just joined, both have the same weight. The longer it has waited, the less the first ticket's wait counts.
 
     Args:
         shown: the interval before the correction.

@@ -1,8 +1,8 @@
 """Simulate the lines: when each ticket (a user's place in line) starts, given how long every server keeps its GPU.
 
-That time, the life of a use, is not known. So it is drawn at random from past uses many times: each set of lives
-gives one possible future, called a world. Many worlds are simulated at once, and an array has one row per world. Times
-are seconds from now. The rules of who is next are those of ``core/queue/discipline.py``; ``benchmarks/discipline.py``
+That time, the life of a use, is not known. So it is drawn at random from past uses many times: each set of lives gives
+one possible future, called a world. Many worlds are simulated at once, and an array has one row per world. Times are
+seconds from now. The rules of who is next are those of ``core/queue/discipline.py``; ``benchmarks/discipline.py``
 checks on random lines that both admit the same tickets.
 """
 
@@ -350,10 +350,8 @@ def _slot_pools(state: SimulationState, asks: Sequence[Wish]) -> dict[str, int]:
 
     A slot is the room for one share on a device. In the fast way, one ticket after another takes the slot that is free
     next, in the order of their first places. A pool can be simulated so if its slots are equal, and if all of this is
-    true
-    for each ticket in its line: the limit per user cannot delay it, it waits for no offer that nobody can get, its
-    place is
-    in the same order as in other lines, and it accepts only offers of such pools.
+    true for each ticket in its line: the limit per user cannot delay it, it waits for no offer that nobody can get, its
+    place is in the same order as in other lines, and it accepts only offers of such pools.
     """
     limited = set(_limited_users(state, state.waiting))
     wanted: dict[str, list[Wish]] = {pool: [] for pool in state.pools}
@@ -509,8 +507,7 @@ class _Events:
 
     Lines depend on each other if tickets accept several offers, by the limit of simultaneous starts, and by the limit
     per user. At each moment, the first ticket at the head of a line for which a device is free is admitted, and then
-    the
-    next, until no such ticket is left. Then the world moves on to the next end of a use or, if too many servers are
+    the next, until no such ticket is left. Then the world moves on to the next end of a use or, if too many servers are
     starting, to the next end of a start. The worlds are simulated side by side, but each has its own present time.
     """
 

@@ -210,8 +210,7 @@ class _PoolView:
         first: the first ticket in line. None if nobody waits.
         now: the present time, by the clock of the earlier forecasts.
         nameless: whether the pool has too few users to distinguish them. The quantiles are then those of two
-            simulations,
-            the second one with lives drawn from the survival curve.
+            simulations, the second one with lives drawn from the survival curve.
     """
 
     lessons: Lessons
@@ -221,7 +220,14 @@ class _PoolView:
 
     @staticmethod
     def of(episodes: BusyEpisodes | None, first: Waiting | None, now: float, nameless: bool) -> _PoolView:
-        """Return the `_PoolView` of a pool. `episodes` is None if no wait with a forecast is over yet."""
+        """Return the `_PoolView` of a pool.
+
+        Args:
+            episodes: the errors of earlier forecasts; None if no wait with a forecast is over yet.
+            first: the first ticket in line; None if nobody waits.
+            now: the present time, by the clock of the earlier forecasts.
+            nameless: whether the pool has too few users to distinguish them.
+        """
         return _PoolView(Lessons() if episodes is None else episodes.lessons, first, now, nameless)
 
     def likely(

@@ -268,8 +268,7 @@ def join_pods(
         wanted: the GPUs of the leases.
         nodes: names of all known nodes.
         named: whether labels of earlier series contained names of nodes. If so, the node is checked even if no label
-            names
-            a node now.
+            names a node now.
     """
     by_pod = defaultdict(list)
     pods_on: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
@@ -375,8 +374,7 @@ def describe(series: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     """Return sentences for administrators about the series of GPU use in Prometheus.
 
     Each sentence says whether such series can be used, and if not, why. There is one sentence for each metric and set
-    of
-    labels. If some series name pods, those without a pod are left out, because they are of cards that no pod uses.
+    of labels. If some series name pods, those without a pod are left out, because they are of cards that no pod uses.
 
     Args:
         series: labels of the series, with the metric's name as ``__name__``.

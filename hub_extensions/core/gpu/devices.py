@@ -72,8 +72,7 @@ class Device:
         """Return this device with an identity from an earlier reading of the GPUs, if it can be the same device.
 
         It can be if the two identities differ only in a GPU instance or placement that one of them lacks, because the
-        driver
-        did not report it. Otherwise return the device unchanged.
+        driver did not report it. Otherwise return the device unchanged.
         """
         own, other = self.identity.split("|"), identity.split("|")
         if identity == self.identity or len(own) != len(other) or own[:2] != other[:2]:

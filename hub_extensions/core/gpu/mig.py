@@ -215,8 +215,7 @@ def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[
 
     Each instance gets the position that leaves the most start positions for later instances, and among equal ones the
     lowest. The driver chooses the real positions; this rule gives the placements of the MIG user guide and of the
-    published
-    LAB machine.
+    published LAB machine.
 
     Args:
         profiles: names of the profiles in the order of creation.

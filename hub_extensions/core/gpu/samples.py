@@ -56,15 +56,13 @@ class ServerReport:
     Attributes:
         at: when the report came.
         opened: whether, since the server's start, a panel was connected, its API got an authenticated request, or it
-            had a
-            kernel.
+            had a kernel.
         kernels, busy_kernels: number of kernels, and of busy ones; None if not known.
         saved: whether the open notebooks were saved after the last request to do so.
         used_percent: the highest use of the server's devices since the last report, 0 to 100; None if not known.
         busy_terminals: number of terminals in which a program runs; None if not known.
         draining: True if the server is being stopped and cells, pages or the user's hook are not finished yet. None if
-            it
-            is not being stopped.
+            it is not being stopped.
         hook_ran: whether the user's own hook for a stop has started since the stop began.
         has_hook: whether the user has such a hook.
         asked: whether open pages were asked to save since the stop began; None if the server does not report it.

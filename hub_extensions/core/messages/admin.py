@@ -224,8 +224,7 @@ class ForgottenPod:
 
     Attributes:
         user, server, offer: values of the pod's labels. Anybody may have written them. `offer` has ``_`` for the ``@``
-            of
-            an offer's id.
+            of an offer's id.
         seconds: for how long the pod has been known as forgotten.
         removing: whether the pod is being deleted.
     """

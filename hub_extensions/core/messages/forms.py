@@ -20,13 +20,12 @@ class Wait:
         now: whether the server starts at once.
         p10_seconds, p50_seconds, p90_seconds: the wait is shorter than this with a probability of 10, 50 and 90 %.
         at_most_seconds: the longest wait that enforced limits allow, which users see as "at most …"; `None` without
-            such a
-            limit.
+            such a limit.
         reason: why the wait is this long; `None` if there is nothing to explain.
         as_of: when the three quantiles were computed; `None` if they are not known or need no computation.
         soon: the probability of a start within 15 min, 1 h and 4 h, in steps of 0.05; empty if not known.
-        note: ``few-data``: too few uses have ended to estimate quantiles. ``rough``: there were few busy times so
-            far, or the quantiles were often wrong recently. "" otherwise.
+        note: ``few-data``: too few uses have ended to estimate quantiles. ``rough``: there were few busy times so far,
+            or the quantiles were often wrong recently. "" otherwise.
         wide: whether P90 is more than three times P10. If so, both are rounded to coarse steps, and texts add
             "roughly".
     """
@@ -69,16 +68,15 @@ class OfferState:
         share: the part of one device, 0 to 1; 0 for CPU only.
         isolation: has the keys memory, fault, compute and access.
         memory_bytes, sm_count, sm_total: memory, SMs (streaming multiprocessors), and SMs of the whole card; `None` if
-            not
-            known.
+            not known.
         free, total: number of free devices and of all devices; `None` if not known.
         held: number of devices, or shares of devices, that servers of this hub have.
         held_by_others: number used by programs that this hub did not start.
         lost: number that disappeared from the machine while a server had them.
         waiting: number of users in line for the offer.
         wait: the wait of a user who joins the line now.
-        queue: the system that keeps the line, if that is not this service (``Kueue``, ``KAI``); the position in it
-            is then not known. "" if this service keeps the line.
+        queue: the system that keeps the line, if that is not this service (``Kueue``, ``KAI``); the position in it is
+            then not known. "" if this service keeps the line.
         closed: the part that administrators have closed; `None` if nothing is closed.
     """
 

@@ -24,15 +24,14 @@ class Ask:
         offers: acceptable offer ids in order of preference.
         options: the validated user options, kept so that the service can start the server by itself.
         groups: the user's groups as the hub knows them now.
-        ticket: the ticket that this start already has; "" on its first request. If that ticket has ended, the answer
-            is ``ended`` and no new one is created.
+        ticket: the ticket that this start already has; "" on its first request. If that ticket has ended, the answer is
+            ``ended`` and no new one is created.
         accepted: when the hub accepted the start. Requests that arrive together join the line in the order of these
-            times;
-            those with `None` come last.
+            times; those with `None` come last.
         kept: True if no spawner waits for the answer, because the hub that accepted this start has ended since. An
             existing ticket is then left as it is.
-        demands: on a cluster, what the pod will require of a node. `None` if it is not known, because the pod can
-            only be made later or does not exist.
+        demands: on a cluster, what the pod will require of a node. `None` if it is not known, because the pod can only
+            be made later or does not exist.
     """
 
     user: str
@@ -206,8 +205,7 @@ class WithoutSessions:
 
     Attributes:
         drain_after_seconds: how long after `WithoutSession.since` the idle servers of these users stop; `None` if they
-            do
-            not stop for that.
+            do not stop for that.
     """
 
     people: tuple[WithoutSession, ...]

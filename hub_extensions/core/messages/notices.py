@@ -21,8 +21,8 @@ class WebhookNotice:
         url: where the user opens the server.
         title: the title of the offer.
         at: when the server was ready.
-        open_until: when the GPU goes to the next in line if nobody opens the server; `None` if unopened servers are
-            not stopped.
+        open_until: when the GPU goes to the next in line if nobody opens the server; `None` if unopened servers are not
+            stopped.
         subject, text: the administrator's templates, filled in; for a warning the built-in text.
         stops_at: for a warning, when the server stops; `None` for other kinds.
         cause: for a warning, why the server stops (``idle``, ``lifetime``, ``unopened``, ``admin``, ``cpu-idle``); ""

@@ -45,8 +45,7 @@ def card_share(offer: OfferState) -> Fraction | None:
     """Return which part of a whole card a server with this offer gets; `None` if it is not known, or for CPU only.
 
     `OfferState.share` refers to a device, which may itself be a part of a card. For a MIG device the part is computed
-    from
-    its SMs (streaming multiprocessors).
+    from its SMs (streaming multiprocessors).
     """
     if not 0 < offer.share <= 1:
         return None
@@ -93,8 +92,7 @@ def enough_text(offer: OfferState, offers: Sequence[OfferState], peak_bytes: int
     Args:
         offers: all offers of the form.
         peak_bytes: the highest GPU memory in any of the user's last three uses; `None` if not known, so that no offer
-            gets
-            a text.
+            gets a text.
     """
     if peak_bytes is None or peak_bytes < UNUSED_BYTES or offer.id == CPU or offer.memory_bytes is None:
         return ""
@@ -187,8 +185,7 @@ def range_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
     """Return the likely range of a wait, or that there is too little data for one.
 
     If neither range nor limit is known, return the text of `unknown_wait_text`. If only the limit is known, and data
-    are
-    not the cause, return "".
+    are not the cause, return "".
     """
     guess = likely_text(wait, t)
     if guess or wait.at_most_seconds is not None:

@@ -40,8 +40,7 @@ class GpuReading:
         limit_bytes: what this server may use, if that is less than the device has; `None` without such a limit.
         limit_source: ``share`` (by agreement), ``hami`` (enforced by HAMi), or "" without a limit.
         shared: whether other servers may use the device too; True if that is in doubt. Then only `own_memory_bytes`
-            belongs
-            to this server.
+            belongs to this server.
         used_percent: use of the device, 0 to 100.
         source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, or ``none`` if use cannot be measured on this card.
         holders: the programs that hold memory; `None` if they are not known.
@@ -72,8 +71,8 @@ class Snapshot:
 
     Attributes:
         version: the version of the protocol.
-        state: ``starting``, ``ok``, ``no-gpu``, ``no-library``, ``driver-not-loaded``, ``version-mismatch``,
-            ``lost``, ``detached``, ``no-permission``, ``not-answering`` or ``unknown``.
+        state: ``starting``, ``ok``, ``no-gpu``, ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``,
+            ``detached``, ``no-permission``, ``not-answering`` or ``unknown``.
         reason: explains `state`; `None` if all is well.
         server: the server's state; `None` if the GPU service does not answer.
         service_note: since when the GPU service does not answer; `None` if it answers.
@@ -154,8 +153,8 @@ class EndEvent:
     """An event about the end of this server, for every page that follows Jupyter Server's event stream.
 
     Attributes:
-        kind: ``warn``: the server stops soon. ``over``: the stop was withdrawn. ``save``: save the open notebooks
-            now. ``quiet``: nothing new; sent so that no proxy closes a silent stream.
+        kind: ``warn``: the server stops soon. ``over``: the stop was withdrawn. ``save``: save the open notebooks now.
+            ``quiet``: nothing new; sent so that no proxy closes a silent stream.
         countdown: when and why the server stops; `None` if it does not stop.
         keep: how often the user may still postpone the stop; `None` as in ``ServerState``.
     """

@@ -19,19 +19,17 @@ class Report:
         opened: whether somebody has opened the server since its start.
         kernels, busy_kernels: number of kernels, and of busy ones; `None` if not known.
         saved: whether the open notebooks were saved after the last request to do so.
-        used_percent: the highest use of its devices that it measured since the previous report; `None` if it
-            measured nothing. A high value protects the server. A low value counts only if nothing else measures the
-            use and the administrator trusts reports.
+        used_percent: the highest use of its devices that it measured since the previous report; `None` if it measured
+            nothing. A high value protects the server. A low value counts only if nothing else measures the use and the
+            administrator trusts reports.
         busy_terminals: the number of terminals in which a program runs; `None` if not known.
         draining: whether the stop has begun, and cells, pages or the user's hook are not finished; `None` if the server
-            is
-            not being stopped.
+            is not being stopped.
         warned: the stop time in the warning that a page has shown; `None` if no page has shown one.
         hook_ran: whether the user's hook runs or has run in the current stop.
         has_hook: whether the user has a hook; checked while a countdown is shown.
         asked: whether the server's open pages were asked to save in the current stop; `None` from an older extension,
-            which
-            does not report it.
+            which does not report it.
     """
 
     opened: bool
@@ -173,8 +171,7 @@ class ServerState:
         waits: the other offers with their waits, to which the user could change.
         rule: when this server stops by itself; `None` if nothing stops it, also in a dry run.
         figures: use of this server's device measured elsewhere; `None` if the server can read it from the card, or if
-            it
-            is not known.
+            it is not known.
         drain_seconds: how long the user's own hook may run once the stop has begun.
         signs: the facts about whether the server is in use; empty if idle servers are not stopped.
         idle_below_percent: GPU use below this value counts as idle.

@@ -15,8 +15,7 @@ class UsageRecord:
     """One server's time with one offer, from its admission to its end, kept as history.
 
     Points in time are UTC. Durations are in seconds of the running clock, which stands still while hub or service is
-    down.
-    `None` means that the value is not known.
+    down. `None` means that the value is not known.
 
     Attributes:
         key: the lease's id. For a server without a GPU the ticket's id, or one made for it; for an imported row its
@@ -91,9 +90,10 @@ class UsageRecord:
 
 @dataclass(frozen=True, slots=True)
 class UsagePage:
-    """A page of records, the one that ended last first.
+    """A page of usage records, sorted by their end, the latest first.
 
     Attributes:
+        uses: the records.
         next: the value of ``before`` for the next page; `None` on the last page.
     """
 

@@ -167,8 +167,7 @@ class OfferConfig:
         """Return the groups that may choose an offer; empty if everybody may.
 
         If the settings have no entry for the offer's own id, the entry of its kind applies (``gpu`` for
-        ``gpu@tesla-t4``). A
-        new card thus has the same restriction.
+        ``gpu@tesla-t4``). A new card thus has the same restriction.
         """
         return tuple(self.groups[offer] if offer in self.groups else self.groups.get(offer.kind, ()))
 
@@ -212,8 +211,7 @@ def derive_offers(
     Args:
         devices: all devices. Devices without a compute instance are not usable and give no offer.
         sm_of_product: returns, for the NVML name of a card that is divided by MIG, the SMs of the whole card, or None
-            if
-            they are not known. None if no such function exists.
+            if they are not known. None if no such function exists.
         access: how a process is restricted to its device. On one machine this is by agreement.
 
     Raises:

@@ -50,8 +50,7 @@ class CountedUse:
         ended: when the use ended; `None` while it goes on.
         end: how it ended, a value of ``core.usage.UseEnd``; "" while it goes on.
         ready: whether its server ever became ready. If it did, `end` is counted. If not, only ``failed`` is counted, as
-            a
-            failed start.
+            a failed start.
         devices: the number of devices; a part of a device counts as a fraction.
         waited_seconds: time in line before the admission; `None` if it is not known.
     """

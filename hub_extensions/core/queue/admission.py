@@ -59,8 +59,7 @@ def refuse_to_join(
 
     The user is refused if an offer is unknown or not for the user's groups, if the user has reached a limit, or if the
     line is full. A device that is in use is never a reason to refuse. The user's own ticket and lease for the same
-    server
-    do not count.
+    server do not count.
 
     Args:
         server: name of the server that the user wants to start.

@@ -17,8 +17,7 @@ def smaller_free(wanted: GpuOffer, availabilities: Iterable[Availability]) -> tu
 
     An offer is smaller if it has less memory, or as much memory and fewer SMs (streaming multiprocessors). Of the same
     pool, the smaller share is smaller. If a size is not known, the names of the MIG profiles are compared. An offer
-    that
-    cannot be compared is left out.
+    that cannot be compared is left out.
 
     Args:
         wanted: the offer that the user wants.

@@ -131,10 +131,8 @@ def bounds_on_nodes(
     """Return the bounds for tickets whose servers may use only some nodes of a pool.
 
     An earlier ticket that may use at least one of these nodes counts as if it took a device there. This can only raise
-    the
-    bound. As long as somebody waits for these nodes, each of their devices is in use. Each ticket ahead holds one
-    device
-    for at most one turn (its start, its lifetime, and its release).
+    the bound. As long as somebody waits for these nodes, each of their devices is in use. Each ticket ahead holds one
+    device for at most one turn (its start, its lifetime, and its release).
 
     Args:
         mine: the nodes and the share that the tickets ask for, and the devices on these nodes.
@@ -186,8 +184,7 @@ def end_of(snapshot: QueueSnapshot, lease: Lease, now: datetime) -> datetime | N
     """Return when a limit ends a lease at the latest.
 
     None if the lease has no limit. None also if the limit has passed without effect: the stop was refused, processes
-    are
-    left, or the start takes too long.
+    are left, or the start takes too long.
     """
     if lease.state is LeaseState.STARTING and now > lease.since + snapshot.start_allowance + RELEASE_ALLOWANCE:
         return None

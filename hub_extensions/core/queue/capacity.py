@@ -146,8 +146,7 @@ class Capacity:
         Args:
             ticket: the ticket of the server; None for a server without requirements on its node.
             ahead: (nodes, share) that earlier tickets still wait for -> number of these tickets. Only for a pool that
-                is
-                counted node by node.
+                is counted node by node.
 
         Returns:
             () for CPU only; None if no device can be given now.

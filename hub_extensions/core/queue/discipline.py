@@ -109,8 +109,7 @@ class Head:
         place: the ticket's first place in the line (a serial number).
         next_place: the place of the next ticket behind it that may be served.
         ahead: (nodes, share) -> number of earlier tickets that wait for this share on these nodes, which are not those
-            of
-            this ticket. Empty in a pool of which all servers may use the same nodes.
+            of this ticket. Empty in a pool of which all servers may use the same nodes.
     """
 
     place: int
@@ -128,8 +127,7 @@ class Candidate:
         heads: line -> the ticket's position at its head.
         claim: class of the claim to a GPU; the lowest class is served first.
         over_ratio: by which ratio the ticket's owner is above the guaranteed share. Within a class, the candidate with
-            the
-            lowest ratio is served first.
+            the lowest ratio is served first.
     """
 
     ticket: str
@@ -167,8 +165,7 @@ def next_grant(
     """Return the first candidate of which an offer is free, with the first such offer; None if no candidate has one.
 
     A ticket may have places for several offers in one line. An offer counts only if its place is before the place of
-    the
-    next ticket in that line. If the ticket asked for the offer later, its place for it may be behind that ticket.
+    the next ticket in that line. If the ticket asked for the offer later, its place for it may be behind that ticket.
 
     Args:
         candidates: the tickets at the head of a line.

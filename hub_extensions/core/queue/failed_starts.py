@@ -38,8 +38,7 @@ class KeptFailure:
         start: the failed start, as it is shown.
         places: places in line for the next start of this server. Empty if none are kept, or the next start took them.
         until: when the places are given up, on the running clock (which stops while hub or service is down); None if
-            none
-            are kept.
+            none are kept.
         past: True if it is no longer shown to the user, because a later start of this server was ready or failed.
     """
 
@@ -115,7 +114,11 @@ def with_failure(
 
 
 def after_ready(kept: Iterable[KeptFailure], user: str | None, server: str) -> tuple[KeptFailure, ...]:
-    """Mark earlier failures of a server as past and give up their places, because a later start was ready or failed."""
+    """Mark earlier failures of a server as past and give up their places, because a later start was ready or failed.
+
+    Args:
+        user: name of the server's owner, as in `FailedStart.user`.
+    """
     return tuple(KeptFailure(each.start, past=True) if _is_of(each, user, server) else each for each in kept)
 
 

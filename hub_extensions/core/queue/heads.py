@@ -152,8 +152,7 @@ class PoolQueues:
         """Return the tickets that may be served next in this line, each with its position.
 
         Usually this is only the first ticket. If servers may use different nodes of the pool, it is the first ticket
-        for each
-        combination of nodes and share.
+        for each combination of nodes and share.
         """
         found: list[tuple[Ticket, Head]] = []
         queue = self.queue(pool)
@@ -227,8 +226,7 @@ def offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
     """Return the offer for which the ticket waits in this pool's line.
 
     If the ticket accepts several offers of the pool, it is the one with the earliest place. If several have that place,
-    it
-    is the one that the user prefers.
+    it is the one that the user prefers.
     """
     here = (
         c for c in ticket.wanted_offers if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool

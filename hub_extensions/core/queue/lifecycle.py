@@ -189,8 +189,7 @@ def wanted_offers_of(
     """Return the offers that a start accepts, each with its place in line.
 
     An offer that the ticket accepted before keeps its place. All new offers share one new place at the end. If the
-    ticket
-    was admitted, and the start no longer accepts the admitted offer, every offer gets the new place.
+    ticket was admitted, and the start no longer accepts the admitted offer, every offer gets the new place.
 
     Args:
         offers: the offers that the start accepts, in the user's order of preference.

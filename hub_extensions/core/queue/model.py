@@ -71,8 +71,7 @@ class Ticket:
         wanted_offers: acceptable offers with their places, in the user's order of preference.
         joined: when it joined the line, on the running clock (which stops while hub or service is down).
         attempt: number of requests to start the server that used this ticket so far. The end of an earlier request does
-            not
-            end the ticket.
+            not end the ticket.
         groups: the user's groups at the last request.
         options: the validated user options, so that the service can start the server by itself (JSON-able).
         admitted_offer: the offer to which the ticket was admitted. None while it waits.

@@ -102,8 +102,7 @@ class _Flow:
     """The state of the search in `most_placed`: how many servers of each wish are placed on which nodes so far.
 
     Nodes that the same wishes may use form a group and are treated as one node. Wishes are numbered. The key of a group
-    is
-    the tuple of the numbers of the wishes that may use it.
+    is the tuple of the numbers of the wishes that may use it.
     """
 
     def __init__(self, counts: list[int], room: Mapping[tuple[int, ...], int]) -> None:
@@ -149,8 +148,7 @@ def nodes_of(rooms: Mapping[str, NodeRoom], allowed: frozenset[str] | None) -> f
     Args:
         rooms: node -> devices of the pool.
         allowed: nodes that meet the requirements of the server's pod. None for a server without requirements, which may
-            use
-            every node that is open to all servers.
+            use every node that is open to all servers.
     """
     if allowed is None:
         return frozenset(node for node, room in rooms.items() if not room.barred)

@@ -36,8 +36,7 @@ class WaitForecast:
         soon: the probability to start within 15 min, 1 h and 4 h; empty if it is not known.
         as_of: wall-clock time at which the quantiles were computed. None if they are not known.
         note: ``few-data`` if too few uses of GPUs have ended to know the quantiles. ``rough`` if there were few busy
-            times
-            yet, or recent quantiles missed often. "" otherwise.
+            times yet, or recent quantiles missed often. "" otherwise.
     """
 
     now: bool
@@ -128,8 +127,7 @@ def best_of(forecasts: Sequence[WaitForecast]) -> WaitForecast:
     """Combine the waits of one ticket in several lines, any of which may serve it first.
 
     The result has the lowest upper bound, and the quantiles of the wait with the lowest P90. If no wait has a bound, it
-    has
-    the reason of the first wait.
+    has the reason of the first wait.
     """
     bound = min(forecasts, key=lambda each: timedelta.max if each.at_most is None else each.at_most)
     likely = min(forecasts, key=lambda each: timedelta.max if each.p90 is None else each.p90)
@@ -228,12 +226,9 @@ def _latest_starts_of_mixed_shares(
 
     With different sizes, servers that end sooner can make others start later, because the shares are packed worse
     (Graham 1966). So the end of each device gives no bound. But after the latest of their ends, all current servers
-    have
-    ended. A turn is the longest time from one start to the next on a device. In each turn after that moment, at least
-    as
-    many servers start as there are devices; otherwise a device would be empty, and the first in line would get it.
-    Devices
-    that are held without an enforced end do not count.
+    have ended. A turn is the longest time from one start to the next on a device. In each turn after that moment, at
+    least as many servers start as there are devices; otherwise a device would be empty, and the first in line would get
+    it. Devices that are held without an enforced end do not count.
     """
     endless = {holding.device for holding in held if holding.ends_at is None}
     cards = len(set(devices) - endless)
@@ -250,10 +245,8 @@ def _latest_starts_of_equal_shares(
     """Return the latest start of each place in line if all shares are equal.
 
     With equal shares, no server starts later because another one ends sooner. A slot is the room for one share on a
-    device.
-    Each ticket in line takes the slot that is free next, for one turn (the longest time from one start to the next).
-    Once
-    all slots become free within one turn, their order repeats.
+    device. Each ticket in line takes the slot that is free next, for one turn (the longest time from one start to the
+    next). Once all slots become free within one turn, their order repeats.
 
     Args:
         places: number of places whose bound will be read.

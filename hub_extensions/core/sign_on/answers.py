@@ -118,8 +118,8 @@ def judge_userinfo_error(status: int, answered: Mapping[str, Any], challenge: st
 def _error_of(answered: Mapping[str, Any]) -> tuple[str, str]:
     """Return code and description of an error, each "" if the answer lacks it.
 
-    The answer has OAuth's form, or the nested form of Microsoft's and Google's APIs
-    (``{"error": {"code": ..., "message": ...}}``).
+    The answer has OAuth's form, or the nested form of Microsoft's and Google's APIs (``{"error": {"code": ...,
+    "message": ...}}``).
     """
     error = answered.get("error")
     if isinstance(error, Mapping):

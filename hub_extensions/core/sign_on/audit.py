@@ -349,8 +349,7 @@ def framing_of(policies: Iterable[str], frame_options: str) -> str:
     """Return who may show a page in an HTML frame, according to ``Content-Security-Policy`` and ``X-Frame-Options``.
 
     Browsers apply all policies of a page, so the strictest counts. Within one policy the first ``frame-ancestors``
-    counts.
-    If any policy has ``frame-ancestors``, ``X-Frame-Options`` is ignored.
+    counts. If any policy has ``frame-ancestors``, ``X-Frame-Options`` is ignored.
 
     Args:
         policies: the ``Content-Security-Policy`` headers of the page.

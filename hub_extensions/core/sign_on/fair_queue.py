@@ -46,8 +46,7 @@ class FairQueue(Generic[T]):
 
         Returns:
             The item that leaves; `None` if `is_full` is False. It is the newest item in the largest token group of the
-            address
-            with the most items. It is the new item itself if no other address and no other group has more.
+            address with the most items. It is the new item itself if no other address and no other group has more.
         """
         address, prefix = address_group(address), token[:PREFIX_LETTERS]
         group = self._by_address.setdefault(address, OrderedDict()).setdefault(prefix, deque())

@@ -110,7 +110,10 @@ def equal_in_constant_time(one: str, other: str) -> bool:
 
 
 def _party_problem(claims: Claims, client_id: str) -> SignOnRefusal | None:
-    """Check ``azp``, the client that requested the token; ``azp`` is required if the token has several audiences."""
+    """Check ``azp``, the client that requested the token. Return the refusal, or `None` if it is our client.
+
+    ``azp`` may be missing if the token has only one audience.
+    """
     asked_by = claims.get("azp")
     if asked_by is None and len(audience_of(claims) or ()) == 1:
         return None

@@ -90,8 +90,7 @@ def pin_of(
     Args:
         name: the person's name from the provider, in the hub's spelling.
         pins: person -> name of the hub user that is assigned to the person. It has to contain at least the entries of
-            this
-            person and of this name.
+            this person and of this name.
         users: names of the hub's users; at least this name, if the hub has such a user.
         adoption: whether the person may get an existing user without a pin.
     """
@@ -285,8 +284,7 @@ class JudgedGroups:
     Attributes:
         groups: names of the hub's groups.
         is_known: True if the provider reported the groups, or omitted the claim in a way that means *no groups*. Only
-            known
-            groups give admin rights.
+            known groups give admin rights.
         has_ended: whether the groups were unknown for too long, so that the person has lost them.
     """
 

@@ -76,8 +76,7 @@ class ProviderLink:
         sub: the provider's id of the account.
         sid: the provider's id of the session; "" if the provider gave none.
         encrypted_tokens: refresh token and id token. Empty if the provider gave none; `None` if they were not loaded
-            from
-            the database.
+            from the database.
         checked: when the provider last confirmed the session; `None` if the session has to be checked at once.
     """
 
@@ -141,9 +140,8 @@ class ProviderHealth:
 
     The provider is away from the first check without an answer. It is back when every session got an answer to its last
     check. It is also back after `BACK_AFTER` answers in a row, if at least twice as many sessions got an answer since
-    as
-    got none to their last check. Later, a single session that never gets an answer does not count; the provider is away
-    again if two different sessions in a row get none.
+    as got none to their last check. Later, a single session that never gets an answer does not count; the provider is
+    away again if two different sessions in a row get none.
 
     Attributes:
         away: whether the provider counts as away.

@@ -126,8 +126,7 @@ def server_token(
 
     The hub writes the server's address into the token's note, but anybody can create a token with such a note. So a
     token counts only if no browser session got it, and if each of its scopes is about one server or in `allowed`. Of
-    these
-    tokens, the last one that was created before the start is returned, or `None` if there is none.
+    these tokens, the last one that was created before the start is returned, or `None` if there is none.
 
     Args:
         tokens: the tokens of the server's user.
@@ -167,8 +166,7 @@ def plan_end(
         servers: the person's servers.
         lost_right: the person may no longer sign in, so that servers stop even if other sessions last.
         account_unknown: it is unknown whether the account still exists. With the last session the tokens then end, and
-            the
-            servers keep running.
+            the servers keep running.
     """
     gone = {each.id for each in ending}
     is_last = all(each.id in gone for each in living)
@@ -195,8 +193,7 @@ def _stops(
 
     Args:
         waiting_too: whether servers that wait in line leave it at once. They do if the user loses the right to sign in;
-            at
-            a sign-out they keep their places.
+            at a sign-out they keep their places.
     """
     orders = [StopOrder(each.name, now) for each in servers if each.waits and waiting_too]
     if policy == "keep":

@@ -229,8 +229,7 @@ def added(causes: tuple[StopCause, ...], new: StopCause) -> tuple[StopCause, ...
     If there is an order of this kind already, it remains, because its countdown was shown. Only an order for an earlier
     time replaces it: a right that is lost after a sign-out, or an administrator who wants an earlier stop. A report of
     the same sign-out, repeated after an outage, changes nothing. An administrator's order is ignored if another order
-    stops
-    the server at the same time or before.
+    stops the server at the same time or before.
     """
     first = next((each for each in causes if each.stands and each.cause is new.cause), None)
     if first is None:
@@ -260,8 +259,7 @@ def stop_of(causes: Iterable[StopCause], now: datetime, use_known: bool = True) 
 
     Args:
         use_known: whether it is known now how busy the GPU is. If not, nothing is stopped as idle, so another cause
-            that is
-            due comes before idleness.
+            that is due comes before idleness.
     """
     found = sorted(causes, key=lambda each: (each.at, each.cause is Cause.IDLE))
     if not found:

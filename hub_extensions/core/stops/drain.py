@@ -122,8 +122,7 @@ def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -
 
     Args:
         report: the last report of the server's extension, and when it came. None, or a report from before the stop,
-            does
-            not exclude work.
+            does not exclude work.
         began: when the stop began.
     """
     if report is None or report[1] < began:

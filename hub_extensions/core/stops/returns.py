@@ -97,8 +97,7 @@ def comes_back(orders: Collection[StopCause], cause: Cause | None, *, soft: bool
     """Return whether a server that is stopped is started again without a GPU.
 
     If somebody ordered the stop, the server comes back only if its user gave the GPU back and chose that. For other
-    causes,
-    and if a borrowed GPU is taken back, the settings decide. No server comes back after a sign-out.
+    causes, and if a borrowed GPU is taken back, the settings decide. No server comes back after a sign-out.
 
     Args:
         orders: the orders to stop the server.

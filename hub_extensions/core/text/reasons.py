@@ -443,8 +443,7 @@ def codes_with_words(words: str, t: Catalogue) -> tuple[str, ...]:
     """Return the codes of the reasons that a search for these words in the reader's language has to find.
 
     A row of the journal (the stored events) holds the English sentence, so a search in the rows finds English words.
-    This
-    function returns the codes whose translation contains the words although the English text does not. Values of
+    This function returns the codes whose translation contains the words although the English text does not. Values of
     parameters are not searched.
     """
     wanted = words.casefold()

@@ -73,8 +73,7 @@ def preferred(header: str, languages: Collection[str]) -> str:
     """Return the one of `languages` that an ``Accept-Language`` header prefers; "" for English.
 
     The result is also "" if the header prefers none of them. ``fi`` matches ``fi-FI``. Entries that cannot be parsed
-    are
-    ignored.
+    are ignored.
     """
     wishes = sorted(_wishes(header[:LONGEST_HEADER]), key=lambda wish: -wish[1])
     for wanted, _ in wishes:
