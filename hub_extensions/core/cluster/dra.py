@@ -261,7 +261,7 @@ class _Cards:
         return self._selected[key]
 
     def cost(self, one: _Selected, other: _Selected) -> int:
-        """Return the largest number of devices of `other` that become unavailable when a device of `one` is allocated."""
+        """Return the largest number of devices of `other` that become unavailable when one of `one` is allocated."""
         key = id(one), id(other)
         if key not in self._costs:
             both = ((mine[0], other.on[card][0]) for card, mine in one.on.items() if card in other.on)

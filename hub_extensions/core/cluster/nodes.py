@@ -448,7 +448,7 @@ def _slices_per_card(node: NodeFacts) -> int:
 
 
 def _mig_devices(node: NodeFacts) -> dict[str, tuple[MigProfile, int]]:
-    """Return MIG resource -> its profile, and the number of its MIG devices on the node. A shared device counts once."""
+    """Return MIG resource -> (profile, number of its MIG devices on the node). A shared device counts once."""
     found = {}
     for resource, count in node.allocatable.items():
         if resource.startswith(MIG_RESOURCE) and count:
@@ -711,7 +711,7 @@ def _pods_per_device(node: NodeFacts, resource: str, devices: int | None, replic
 
 
 def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
-    """Return the kind of ``nvidia.com/gpu``: a card, a MIG device (*single* strategy) or a shared card, by the labels."""
+    """Return the kind of ``nvidia.com/gpu`` by the node's labels: card, MIG device (*single* strategy) or shared card."""
     label = node.labels.get(NODE_PRODUCT, "")
     own, *_ = _other_product(node)
     single, partition = _SINGLE.fullmatch(label), node.labels.get(GKE_PARTITION, "")

@@ -109,7 +109,7 @@ def bound(pod: Json) -> bool:
 
 
 def scheduled_at(pod: Json) -> datetime | None:
-    """Return when the pod was scheduled, by the API server's clock; None if it is not scheduled, or if it is not known."""
+    """Return when the pod was scheduled, by the API server's clock; None if it is not scheduled or not known."""
     condition = _condition(pod, "PodScheduled")
     return when(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
 
@@ -126,8 +126,9 @@ def when(text: object) -> datetime | None:
 
 
 def event_time(event: Json) -> datetime | None:
-    """Return when an event was last seen; None if it has no valid time. Events of the scheduler have only
-    ``eventTime``.
+    """Return when an event was last seen; None if it has no valid time.
+
+    Events of the scheduler have only ``eventTime``.
     """
     series = event.get("series") or {}
     for text in (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime")):
@@ -331,7 +332,7 @@ _NOT_MADE = frozenset({"CreateContainerConfigError", "CreateContainerError", "Pr
 
 
 def _waits(view: _PodView, reasons: frozenset[str]) -> tuple[Json, Json] | None:
-    """Return the first container that waits for one of these reasons, and its waiting state; None if no container does."""
+    """Return the first container that waits for one of these reasons, and its waiting state; None without one."""
     for container in view.containers():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in reasons:

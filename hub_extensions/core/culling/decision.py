@@ -359,6 +359,6 @@ def _why_kept(evidence: Evidence, policy: CullPolicy) -> Reason:
 
 
 def _so_far(length: timedelta) -> timedelta:
-    """Round a duration that grows while the user reads it: down to whole minutes, or to whole seconds below a minute."""
+    """Round down a duration that grows while the user reads it: to whole minutes, or to seconds below a minute."""
     minute, second = timedelta(minutes=1), timedelta(seconds=1)
     return length - length % (minute if length >= minute else second)

@@ -140,7 +140,10 @@ def activity_counts(hub_clock_ahead: timedelta | None) -> bool:
 
 
 def is_forged(last_activity: datetime, now: datetime) -> bool:
-    """Return whether a `last_activity` lies in the future. Code in a user's server can report such a time to the hub."""
+    """Return whether a `last_activity` lies in the future.
+
+    Code in a user's server can report such a time to the hub.
+    """
     return last_activity > now + SAME_CLOCK
 
 
@@ -159,7 +162,10 @@ def evidence_of(
     no_session: bool = False,
     orphaned_at: datetime | None = None,
 ) -> Evidence:
-    """Combine what is remembered of a server with present measurements and orders. `Evidence` describes the parameters."""
+    """Combine what is remembered of a server with present measurements and orders.
+
+    `Evidence` describes the parameters.
+    """
     return Evidence(
         offer=facts.offer,
         started=facts.started,

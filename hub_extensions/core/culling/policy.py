@@ -17,7 +17,8 @@ from hub_extensions.core.text.wording import duration
 class CullPolicy:
     """The limits by which servers are stopped, so that their GPU goes to the next ticket in line.
 
-    All times are on the running clock, which stands still while hub or service is down. An outage moves every deadline.
+    All times are on the running clock, which stands still while hub or service is down. An outage postpones every
+    deadline.
     """
 
     section: ClassVar[str] = "GpuCulling"

@@ -102,7 +102,7 @@ def channels_of(config: NoticeConfig) -> tuple[str, ...]:
 
 
 def warning_channels(config: NoticeConfig, policy: CullPolicy) -> tuple[str, ...]:
-    """Return the names of the configured channels for warnings of a stop: `STOPS` (a webhook), `MAIL`, both, or none."""
+    """Return the configured channels for warnings of a stop: `STOPS` (a webhook), `MAIL`, both, or none of them."""
     return tuple(name for name, place in ((STOPS, policy.warning_webhook_url), (MAIL, config.smtp_host)) if place)
 
 

@@ -1,7 +1,7 @@
 """A user's choice for a server as one validated value, read from ``user_options``.
 
-They come from the spawn form, a link, the REST API or the hub's database. Only their form is checked here. Whether the
-offer exists, and whether this user may have it, is decided at admission (``queue/admission.py``).
+These options come from the spawn form, a link, the REST API or the hub's database. Only their form is checked here.
+Whether the offer exists, and whether this user may have it, is decided at admission (``queue/admission.py``).
 """
 
 from __future__ import annotations

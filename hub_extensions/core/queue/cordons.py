@@ -120,7 +120,7 @@ def refuse_to_close_node(node: str, nodes: Mapping[str, bool], *, may_cordon: bo
 
     Args:
         nodes: node with devices -> whether it is cordoned.
-        may_cordon: the settings allow this service to cordon nodes.
+        may_cordon: whether the settings allow this service to cordon nodes.
     """
     if not may_cordon:
         return explain("cordon-on-cluster", node=node)

@@ -125,7 +125,8 @@ class Candidate:
         ticket: id of the ticket.
         wanted_offers: the offers that the ticket accepts, in the user's order of preference.
         heads: line -> the ticket's position at its head.
-        claim: class of the claim to a GPU; the lowest class is served first.
+        claim: how strong the ticket owner's claim to a GPU is, as the number of a class; the lowest class is served
+            first.
         over_ratio: by which ratio the ticket's owner is above the guaranteed share. Within a class, the candidate with
             the lowest ratio is served first.
     """

@@ -39,7 +39,7 @@ def lengths(offers: Iterable[GpuOffer], tickets: Iterable[Ticket]) -> Mapping[Of
 class PoolQueues:
     """The lines of all pools during one admission: waiting tickets in the order of their places.
 
-    CPU only is the pool ``cpu``. Methods without a ticket or line in them count all tickets of the snapshot.
+    CPU only is the pool ``cpu``.
     """
 
     def __init__(self, snapshot: QueueSnapshot, capacity: Capacity | None = None) -> None:

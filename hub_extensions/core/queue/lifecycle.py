@@ -156,7 +156,7 @@ class Step:
 
     @property
     def leases(self) -> tuple[Lease, ...]:
-        """The changed lease, or nothing if no lease changed."""
+        """The changed lease in a tuple; empty if no lease changed."""
         return (self.lease,) if self.lease else ()
 
 
@@ -243,7 +243,7 @@ def admit(
         lease_id, uuid, pool, share: values of the new lease, see `Lease`.
 
     Returns:
-        A reason if the ticket is not waiting and so cannot be admitted.
+        The changed ticket and the new lease, or the reason if the ticket cannot be admitted because it does not wait.
     """
     state = TICKETS.get((ticket.state, Event.ADMITTED))
     if state is None:
@@ -271,7 +271,7 @@ def start(lease: Lease, pid: int | None, pid_started: int | None) -> Lease | Rea
     """Record the server's process in its lease. None keeps the recorded value.
 
     Returns:
-        A reason if the lease is ending or has ended.
+        The changed lease, or a reason if the lease is ending or has ended.
     """
     return _moved(
         replace(
@@ -293,7 +293,7 @@ def ready(
         end_of: returns when a limit ends the lease at the latest, or None without a limit.
 
     Returns:
-        A reason if the ticket has ended, or if the lease is not starting.
+        The ended ticket and the running lease, or a reason if the ticket has ended or the lease is not starting.
     """
     state = TICKETS.get((ticket.state, Event.READY))
     if state is None:
@@ -313,9 +313,10 @@ def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
 
     Args:
         lease: the ticket's lease, which begins to end too; None if it has none.
+        event: one of these five events.
 
     Returns:
-        A reason if the event is impossible in the ticket's state, for example because the ticket has ended.
+        The ended ticket and its lease, or a reason if the event is impossible in the ticket's state.
     """
     state = TICKETS.get((ticket.state, event))
     if state is not TicketState.ENDED:
@@ -338,7 +339,7 @@ def lose_right(ticket: Ticket, offer: OfferId) -> Step | Reason:
     """Remove an offer, which the user may no longer have, from a waiting ticket.
 
     Returns:
-        A reason if the ticket accepts no other offer, or does not wait any more.
+        The changed ticket, or a reason if it accepts no other offer or does not wait any more.
     """
     state = TICKETS.get((ticket.state, Event.RIGHT_LOST))
     rest = tuple(choice for choice in ticket.wanted_offers if choice.offer != offer)

@@ -2,9 +2,9 @@
 
 A lease is the right of one server to a share of a device. Its mark is an environment variable with the lease's id,
 which all processes of the server inherit. If the service can read the environment of every process that may belong to a
-server, the absence of the mark proves that the server has ended. Otherwise a lease ends when two things are true. The
-hub reports the server as stopped, or its process is known to be dead. And the driver lists no process on the device. If
-the driver's list is not available, the spawner's own ``poll()`` has to report the stop.
+server, the absence of the mark proves that the server has ended. Otherwise a lease ends only if the driver lists no
+process on the device, and if the hub reports the server as stopped or its process is known to be dead. If the driver's
+list is not available, the spawner's own ``poll()`` has to report the stop.
 """
 
 from __future__ import annotations

@@ -204,9 +204,9 @@ def reclaim(at: datetime, warn: timedelta, now: datetime) -> StopCause:
 
 
 def give_back(orders: Iterable[StopCause], now: datetime, *, on_gpu: bool, cpu: bool) -> StopCause | Reason:
-    """Return the order of a user who gives the server's GPU back now.
+    """Make the order of a user who gives the server's GPU back now.
 
-    The caller checks whether its stop has begun already (`StopRecord.begun`).
+    The caller checks whether the server's stop has begun already (`StopRecord.begun`).
 
     Args:
         orders: the orders to stop the server so far.
@@ -214,7 +214,7 @@ def give_back(orders: Iterable[StopCause], now: datetime, *, on_gpu: bool, cpu: 
         cpu: whether the server comes back without a GPU.
 
     Returns:
-        The reason for a refusal if the server holds no GPU, or if another order stops it anyway.
+        The order, or the reason for a refusal: the server holds no GPU, or another order stops it anyway.
     """
     if not on_gpu:
         return explain("give-back-no-gpu")

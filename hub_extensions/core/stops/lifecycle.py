@@ -226,7 +226,10 @@ class StopRecord:
 
     @property
     def begun(self) -> bool:
-        """Whether the drain has begun or the hub was asked, so that this stop is the reason if the server is gone now."""
+        """Whether the drain has begun or the hub was asked to stop the server.
+
+        If the server is gone now, this stop is then the reason.
+        """
         return self.state in (_DRAINING, _ASKED)
 
 
