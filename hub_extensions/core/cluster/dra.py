@@ -355,8 +355,7 @@ class _Count:
         self._counted: dict[tuple[int, int, frozenset[str]], int] = {}
 
     def of(self, card: _CounterCard, devices: tuple[CounterDraws, ...], there: int) -> tuple[int, int]:
-        """Return how many devices of a card are available now, and how many would be without the claims of this hub's
-        servers.
+        """Return how many devices of a card are available: now, and without the claims of this hub's servers.
 
         Args:
             devices: the devices of the card that a template selects.

@@ -113,7 +113,7 @@ class NodeCount:
 
     @property
     def silent(self) -> bool:
-        """Whether the node does not answer."""
+        """Whether the node does not answer, or is not ready."""
         return self.because in (NODE_SILENT, NOT_READY)
 
 
@@ -405,8 +405,9 @@ def _is_renamed(resource: str) -> bool:
 
 
 def renamed_resources(nodes: Iterable[NodeFacts]) -> Mapping[str, int]:
-    """Return resource -> number of its devices on all nodes, for GPU resources whose name the device plugin has
-    changed.
+    """Return resource -> number of its devices on all nodes, for the renamed GPU resources.
+
+    The device plugin can give a GPU resource another name than the usual one.
     """
     found: Counter[str] = Counter()
     for node in nodes:
@@ -554,11 +555,11 @@ def _inconsistent_counts(node: NodeFacts, kind: DeviceKind) -> Reason | None:
 
 
 def _is_plugin_away(node: NodeFacts, resource: str, resources: Mapping[str, str]) -> bool:
-    """Return whether a resource has a count of 0 only because the device plugin is away: the labels still count
-    devices.
+    """Return whether a resource's count is 0 only because the device plugin is away.
 
-    False in three cases: all cards use MIG or have another resource now; the labels are those of another strategy; or
-    the name changed when sharing was enabled or disabled, because a kubelet keeps the old name with 0 forever.
+    In that case the labels still count devices. False in three cases: all cards use MIG or have another resource now;
+    the labels are those of another strategy; or the name changed when sharing was enabled or disabled, because a
+    kubelet keeps the old name with 0 forever.
 
     Args:
         resources: renamed resource -> offer id, from the settings.
@@ -632,7 +633,7 @@ def _machine_family(value: str) -> str:
 
 
 def _marks(node: NodeFacts, resource: str) -> tuple[tuple[str, str], ...]:
-    """Return the labels that can distinguish this node from others with the same resource."""
+    """Return (label, value) of the labels that can distinguish this node from others with the same resource."""
     _, label, value = _other_product(node)
     found = {name: node.labels.get(name, "") for name in (NODE_PRODUCT, GKE_ACCELERATOR, GKE_PARTITION, GKE_SHARING)}
     sharing = f"{resource.removesuffix(SHARED)}.sharing-strategy"
@@ -651,10 +652,10 @@ def _renamed(node: NodeFacts, resource: str, offer: OfferId) -> DeviceKind | Lef
 
 
 def _mig(node: NodeFacts, resource: str, mapped: MigProfile | None = None) -> DeviceKind | LeftOut:
-    """Return the kind of a MIG resource of the device plugin's *mixed* strategy, which has one resource for each
-    profile.
+    """Return the kind of a MIG resource of the device plugin's *mixed* strategy.
 
-    Its base has the suffix ``.shared`` if the devices are time-sliced.
+    That strategy has one resource for each profile. The kind's base has the suffix ``.shared`` if the devices are
+    time-sliced.
 
     Args:
         mapped: the profile of a renamed resource, from the settings; None takes the profile from the resource's name.
@@ -711,7 +712,10 @@ def _pods_per_device(node: NodeFacts, resource: str, devices: int | None, replic
 
 
 def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
-    """Return the kind of ``nvidia.com/gpu`` by the node's labels: card, MIG device (*single* strategy) or shared card."""
+    """Return the kind of ``nvidia.com/gpu`` by the node's labels.
+
+    It is a card, a MIG device (*single* strategy) or a shared card.
+    """
     label = node.labels.get(NODE_PRODUCT, "")
     own, *_ = _other_product(node)
     single, partition = _SINGLE.fullmatch(label), node.labels.get(GKE_PARTITION, "")

@@ -142,8 +142,9 @@ def _device_name(resource: str) -> str:
 
 
 def _machines_out(reasons: str) -> tuple[Reason, ...]:
-    """Return how many nodes do not answer, and how many are cordoned, as reasons. A reason with the number 0 is left
-    out.
+    """Return how many nodes do not answer, and how many are cordoned, as reasons.
+
+    A reason with the number 0 is left out.
     """
     silent = closed = 0
     for number, text in _counts(reasons):

@@ -1,4 +1,4 @@
-"""Since when nobody has used a server without a GPU, corrected for restarts of the proxy. Pure.
+"""Since when nobody has used a server without a GPU, corrected for restarts of the proxy.
 
 The hub's `last_activity` is not enough: a restarted proxy reports every server as active while it gets its routes, and
 the hub takes that as activity. So the service remembers since when a server is quiet (not active). It recognises a

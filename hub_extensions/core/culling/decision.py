@@ -21,7 +21,7 @@ SHOWN_AFTER = timedelta(minutes=1)
 
 
 class Action(Enum):
-    """The action for one server at this moment."""
+    """What to do with one server now: keep it, warn its user, or stop it."""
 
     KEEP = "keep"
     WARN = "warn"
@@ -259,7 +259,7 @@ def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCause
 def _due(
     end: StopCause, policy: CullPolicy, now: datetime, warned: datetime | None, warned_for: Cause | None
 ) -> StopCause:
-    """Return this end with the time since which it is warned of, postponed until that warning was shown for `warn`.
+    """Postpone this end until its warning has been shown for `policy.warn`, and set since when it is shown.
 
     Args:
         warned: since when a warning is shown; `None` if none is shown.

@@ -28,7 +28,9 @@ SAME_CLOCK = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything on which the decision about one running server is based. Times are on the service's running clock.
+    """Everything on which the decision about one running server is based.
+
+    Times are on the running clock, which stands still while hub or service is down.
 
     Attributes:
         offer: the offer's id (``cpu`` for a CPU-only server).
@@ -93,8 +95,8 @@ class ServerFacts:
         keeps: when *Keep* was pressed for this run, in the last 24 hours.
         warned: since when a warning is shown for the present countdown; `None` if none is shown.
         cause: the cause of the present or the last countdown; `None` if none has been shown.
-        promised: the end that the countdown shows, or showed last; no later end comes before it. `None` if none was
-            shown.
+        promised: the end that the countdown shows, or showed last. The limits of culling never end the server before
+            it. `None` if none was shown.
         busy_since: when the GPU last began to be busy; `None` if it has not been busy yet.
         unknown_since: since when measurements are missing in the present idle window; `None` if they are not missing
             now.

@@ -22,11 +22,15 @@ def keep(
 ) -> ServerFacts | Reason:
     """Apply a press of *Keep*.
 
-    It postpones the end of a server that is idle or not opened by `policy.keep`. If the lifetime is about to end a
-    server whose GPU is busy, it extends the lifetime by `policy.extend_lifetime`, if the limits allow that. It never
-    makes an end earlier. The caller checks that the stop can still be withdrawn (``core/stops``).
+    *Keep* postpones the end of an idle or unopened server by `policy.keep`. If the lifetime is about to end a server
+    whose GPU is busy, *Keep* extends the lifetime by `policy.extend_lifetime`, if the limits allow that. It never makes
+    an end earlier. The caller checks that the stop can still be withdrawn (``core/stops``).
 
     Args:
+        evidence: everything that is known about the server.
+        facts: what the service remembers of the server.
+        policy: the limits for this server.
+        now: the present time of the running clock.
         pressed: when the user has pressed *Keep* before, for any server.
 
     Returns:
@@ -68,11 +72,12 @@ def keep_by_admin(facts: ServerFacts, orders: Iterable[StopCause], until: dateti
     orders to stop the server.
 
     Args:
+        facts: what the service remembers of the server.
         orders: the orders to stop the server.
         until: the time until which it is protected.
 
     Returns:
-        The server's changed facts. The reason for a refusal if the server stops because of a sign-out, or because its
+        The server's changed facts, or the reason for a refusal: the server stops because of a sign-out, or because its
         user gave the GPU back.
     """
     causes = {each.cause for each in orders}

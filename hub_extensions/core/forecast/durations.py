@@ -62,7 +62,7 @@ weights of the sources, because those about the user are useless for newcomers."
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """When a server will end, if a progress report of its program or a countdown to its stop tells.
+    """When a server will end, if that is known from a progress report of its program or from a countdown to its stop.
 
     Attributes:
         seconds: time from now to the end.

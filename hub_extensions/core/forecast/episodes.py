@@ -55,9 +55,9 @@ class Lessons:
         shift: log time by which P90 is raised and P10 lowered.
         limit_is_p90: True if the enforced limit of a wait, where there is one, is shown as P90, because it was the
             better P90 so far.
-        first_until: the median is corrected by the wait of the first ticket in line if that ticket joined before this
-            time. The line has then not been empty since the waits from which this was learned. Minus infinity for
-            never.
+        first_until: the wait of the first ticket in line corrects the median only if that ticket joined before this
+            time. The line has then not been empty since the waits from which this was learned. Minus infinity means
+            that the median is never corrected.
     """
 
     shift: float = RULES.shift
@@ -130,7 +130,10 @@ class _Batch:
 
 
 class BusyEpisodes:
-    """The errors of the forecasts for one pool, by busy episode, and the corrections that follow from them."""
+    """The errors of the forecasts for one pool, grouped by busy episode, and the corrections that follow from them.
+
+    A busy episode lasts from the first ticket that waits until the line is empty.
+    """
 
     def __init__(self, rules: Rules = RULES) -> None:
         self._rules = rules

@@ -100,7 +100,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class KnownEnd:
-    """When a server will end, if a countdown to its stop or a progress report of its program tells.
+    """When a server will end, if that is known from a countdown to its stop or from a progress report of its program.
 
     Attributes:
         seconds: time from now to the end.
@@ -191,7 +191,7 @@ class ForecastInputs:
         snapshot: the queue, as admission sees it.
         now: the time on the running clock (which stops while hub or service is down).
         asked: ticket or lease -> when the user asked for it, in seconds of the wall clock.
-        ends: lease -> its end, if a countdown or progress report tells. Other leases are missing.
+        ends: lease -> its end, if that is known from a countdown or a progress report. Other leases are missing.
     """
 
     snapshot: QueueSnapshot
@@ -266,7 +266,7 @@ def accuracy_of(pool: str, given: Iterable[Given]) -> Accuracy:
 
 
 def busy_episodes(given: Iterable[Given]) -> list[list[Given]]:
-    """Group forecasts by busy episode, and return the last `EPISODES` groups.
+    """Group forecasts by busy episode (the time until the line is empty), and return the last `EPISODES` groups.
 
     Args:
         given: forecasts with a known wait, in the order in which the waits ended.

@@ -684,7 +684,11 @@ class _Events:
                 rows = np.concatenate((rows[admitted], idle[going])) if not going.all() else rows
 
     def admissions(self, row: int) -> list[SimulatedAdmission]:
-        """Return the admissions of one world in their order."""
+        """Return the admissions of one world in their order.
+
+        Args:
+            row: index of the world.
+        """
         found = []
         for number in np.argsort(self._granted[row, :-1, 0], kind="stable"):
             step, wish, device = self._granted[row, number]

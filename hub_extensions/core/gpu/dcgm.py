@@ -32,7 +32,7 @@ MIB = 2**20
 
 
 class Field(Enum):
-    """The quantity that a series measures."""
+    """The quantity that a series of dcgm-exporter measures."""
 
     ENGINE = "engine"
     """Share of time in which the compute engine of this device is active. This is the preferred field."""

@@ -1,4 +1,4 @@
-"""The return of a server: it is started again without a GPU after its GPU was taken back. Pure.
+"""The return of a server: it is started again without a GPU after its GPU was taken back.
 
 | situation                                                        | step       |
 | ---------------------------------------------------------------- | ---------- |
@@ -38,7 +38,10 @@ MOST_TRIES = 2
 
 
 class ReturnStep(Enum):
-    """What to do next about a server that is to be started again without a GPU."""
+    """What to do next about a server that is to be started again without a GPU.
+
+    The table in the module's docstring shows when each step is taken.
+    """
 
     WAIT = "wait"
     START = "start"
