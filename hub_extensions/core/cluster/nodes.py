@@ -407,7 +407,7 @@ def _is_renamed(resource: str) -> bool:
 def renamed_resources(nodes: Iterable[NodeFacts]) -> Mapping[str, int]:
     """Return resource -> number of its devices on all nodes, for the renamed GPU resources.
 
-    The device plugin can give a GPU resource another name than the usual one.
+    A resource is renamed if the device plugin is configured to give it another name than its usual one.
     """
     found: Counter[str] = Counter()
     for node in nodes:

@@ -91,7 +91,7 @@ def derive_cluster_offers(
     *,
     sm_of_product: Callable[[str], int | None] | None = None,
 ) -> ClusterOffers:
-    """Return the offers of these pools (all devices of one kind each), in the form's order, with CPU only.
+    """Return the offers of these pools (all devices of one kind each) and the offer CPU only, in the form's order.
 
     An offer whose request a cluster would refuse is left out, with a note.
 

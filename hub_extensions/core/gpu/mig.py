@@ -214,8 +214,8 @@ def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[
     """Predict the placements of instances that are created one after the other, as by ``nvidia-smi mig -cgi 19,14,5``.
 
     Each instance gets the position that leaves the most start positions for later instances, and among equal ones the
-    lowest. The driver chooses the real positions; this rule gives the placements of the MIG user guide and of the
-    published LAB machine.
+    lowest. The driver chooses the real positions; this rule gives the placements of the MIG user guide, and those of
+    the LAB machine in ``tests/fakes/nvml``.
 
     Args:
         profiles: names of the profiles in the order of creation.

@@ -121,7 +121,7 @@ def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -
     The user's hook may use the GPU to save from it, which does not mean work. A cell or a program in a terminal does.
 
     Args:
-        report: the last report of the server's extension, and when it came. None, or a report from before the stop,
+        report: the last report of the server's extension, and when it came. `None`, or a report from before the stop,
             does not exclude work.
         began: when the stop began.
     """

@@ -264,7 +264,7 @@ def running(key: StopKey, run: datetime) -> StopRecord:
 
 
 def order(record: StopRecord, new: StopCause, now: datetime) -> StopRecord:
-    """Add an order to the causes of a stop. Return the same record if the order changes nothing (`added`)."""
+    """Add an order to the causes of a stop. Return the same record if the order changes nothing (see `added`)."""
     after = added(record.causes, replace(new, warned=now))
     stop = stop_of(after, now)
     return record if after is record.causes or stop is None else _warned(record, stop.causes)
