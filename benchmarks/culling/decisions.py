@@ -60,11 +60,11 @@ async def fill(r: Room) -> None:
 
 
 async def one_turn(r: Room) -> tuple[float, float]:
-    """Seconds of a processor of one turn of the culler, and of its longest step."""
+    """Seconds of a processor of one turn of the runner of stops, and of its longest step."""
     gc.collect()
     with Steps() as steps:
         began = time.thread_time()
-        await asyncio.ensure_future(r.engine.culler.decide_all())
+        await asyncio.ensure_future(r.engine.stop_runner.decide_all())
         return time.thread_time() - began, max(steps.taken)
 
 
@@ -84,10 +84,10 @@ async def turns(r: Room, name: str) -> None:
 
 def rules_alone(r: Room) -> None:
     """`decide` for each, with the evidence as it is."""
-    culler, state = r.engine.culler, r.engine.state
+    runner, state = r.engine.stop_runner, r.engine.state
     now = state.clock.now()
     known = [
-        (culler.evidence(facts), state.policy_of(facts.user, facts.offer), facts) for facts in state.facts.values()
+        (runner.evidence(facts), state.policy_of(facts.user, facts.offer), facts) for facts in state.facts.values()
     ]
     taken = []
     for _ in range(TURNS):

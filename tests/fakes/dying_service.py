@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hub_extensions.adapters.hub.jupyterhub_api import HubApi
-from hub_extensions.hub_service.engine.stops import culler, drains
+from hub_extensions.hub_service.engine.stops import drains, runner
 from tests.fakes.turned_service import turn
 
 NAME = "dies-at"
@@ -46,9 +46,9 @@ if __name__ == "__main__":
     from hub_extensions.hub_service.__main__ import main
 
     turn()
-    culler.REPORTS_LAST /= 60
+    runner.REPORTS_LAST /= 60
     _dies(drains, "order", ORDERED, WRITTEN)
-    _dies(culler.Culler, "_drained", SAVED)
+    _dies(runner.StopRunner, "_drained", SAVED)
     _dies(HubApi, "stop", STOPPED)
-    _dies(culler.Culler, "_stopped", NOTED)
+    _dies(runner.StopRunner, "_stopped", NOTED)
     sys.exit(main())

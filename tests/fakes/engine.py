@@ -143,7 +143,6 @@ class EngineInMemory:
         culls = {("idle", "classes"): 3, ("lifetime", ""): 1}
         self.state = SimpleNamespace(counts=counts, culls=culls, last_admission_seconds=0.012, hub_view=HubView())
         self.languages: dict[str, str] = {}
-        self.failed_stops = SimpleNamespace(alarms={}, info=lambda: self.culling_view.failed_stops)
         self.culling_view = messages.CullingView(NOON, (), ())
         self.admin_orders = OrdersHeard(self.told)
         self.view = an_overview()
@@ -169,6 +168,9 @@ class EngineInMemory:
 
     async def culling(self) -> messages.CullingView:
         return self.culling_view
+
+    def failed_stops(self) -> tuple[messages.FailedStop, ...]:
+        return self.culling_view.failed_stops
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
         self.told.append(("journal", which.user, which.kinds, most, which.codes))

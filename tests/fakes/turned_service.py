@@ -18,7 +18,7 @@ from hub_extensions.hub_service.engine import engine
 from hub_extensions.hub_service.engine.line import reconcile, rights
 from hub_extensions.hub_service.engine.state import inventory, state
 from hub_extensions.hub_service.engine.state.clock import RunningClock
-from hub_extensions.hub_service.engine.stops import culler, server_evidence
+from hub_extensions.hub_service.engine.stops import runner, server_evidence
 from hub_extensions.hub_service.engine.uses import notifier
 
 RATE = 6
@@ -41,10 +41,10 @@ class TurnedClock(RunningClock):
         return self.now() - (self.utc_now() - wall) * RATE
 
 
-LOOKS = ((culler, "EVERY"), (engine, "ASK_EVERY"), (notifier, "EVERY"), (reconcile, "EVERY"))
+LOOKS = ((runner, "EVERY"), (engine, "ASK_EVERY"), (notifier, "EVERY"), (reconcile, "EVERY"))
 """Pauses of the machine's time between two looks at what the running clock decides."""
 AGES = (
-    (server_evidence, "SAMPLES_LAST"), (server_evidence, "REPORTS_LAST"), (culler, "REPORTS_LAST"),
+    (server_evidence, "SAMPLES_LAST"), (server_evidence, "REPORTS_LAST"), (runner, "REPORTS_LAST"),
     (drain, "SAVING"), (drain, "HEARD"), (drain, "OTHER_PAGES"),
     (inventory, "INVENTORY_GOES_STALE"), (rights, "LAST"), (reconcile, "MISSING"),
 )  # fmt: skip

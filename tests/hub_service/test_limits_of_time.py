@@ -160,7 +160,7 @@ async def test_what_a_server_said_of_its_use_counts_for_45_s(tmp_path: Path, sec
         r.hands.pass_time(seconds * SECOND)
         await r.engine.watcher.refresh()
         (lease,) = r.engine.state.leases.values()
-        assert r.engine.culler.use_of(lease) == used
+        assert r.engine.stop_runner.use_of(lease) == used
 
 
 @pytest.mark.programs
@@ -172,7 +172,7 @@ async def test_what_a_device_was_used_is_known_for_30_s(tmp_path: Path, seconds:
         await r.engine.watcher.refresh()
         r.hands.pass_time(seconds * SECOND)
         (lease,) = r.engine.state.leases.values()
-        assert r.engine.culler.use_of(lease) == used
+        assert r.engine.stop_runner.use_of(lease) == used
 
 
 @pytest.mark.programs

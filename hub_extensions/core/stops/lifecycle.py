@@ -225,6 +225,14 @@ class StopRecord:
         return tuple(each for each in self.causes if each.stands)
 
     @property
+    def delayed_since(self) -> datetime | None:
+        """Since when the stop is not over although the hub was asked: when the server was found stopped, or before that
+        when the first of the last tries failed. `None` if no try has failed."""
+        if self.state is _ENDING:
+            return self.since
+        return self.pause.since if self.pause is not None and self.pause.why else None
+
+    @property
     def begun(self) -> bool:
         """Whether the drain has begun or the hub was asked to stop the server.
 
@@ -462,11 +470,9 @@ def fault_of(record: StopRecord, listed: bool | None, deadline: timedelta, now: 
         listed: whether the hub still lists this very run of the server; `None` if the hub's list is not known now.
         deadline: how long a stop may take after its first failed try, or after the hub has reported it as done.
     """
-    if record.state is _ENDING:
-        if record.since is None or listed is None or now - record.since < deadline:
-            return None
-        return StopFault.HANGS if listed else StopFault.ALIVE
-    pause = record.pause
-    if pause is None or not pause.why or pause.since is None or now - pause.since < deadline:
+    since = record.delayed_since
+    if since is None or now - since < deadline:
         return None
-    return StopFault.REFUSED
+    if record.state is not _ENDING:
+        return StopFault.REFUSED
+    return None if listed is None else StopFault.HANGS if listed else StopFault.ALIVE

@@ -40,12 +40,10 @@ from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transaction
 from hub_extensions.hub_service.engine.stops import drains
 from hub_extensions.hub_service.engine.stops.admin_orders import AdminOrders
-from hub_extensions.hub_service.engine.stops.culler import Culler
 from hub_extensions.hub_service.engine.stops.dcgm import EVERY as ASK_EVERY
 from hub_extensions.hub_service.engine.stops.dcgm import Dcgm, open_prometheus
-from hub_extensions.hub_service.engine.stops.failed_stops import FailedStops
 from hub_extensions.hub_service.engine.stops.policies import EVERY as POLICIES_EVERY
-from hub_extensions.hub_service.engine.stops.returns import Returns
+from hub_extensions.hub_service.engine.stops.runner import StopRunner
 from hub_extensions.hub_service.engine.uses.notifier import Notifier
 from hub_extensions.hub_service.engine.uses.usage import missing_uses
 from hub_extensions.hub_service.engine.views import admin_view, lease_view, overview, presenters
@@ -115,14 +113,12 @@ class Engine:
             state, self.queue.transaction, "" if settings.cluster is not None else mark_of(settings.hub_secret)
         )
         self.dcgm = Dcgm(state, open_prometheus(settings))
-        self.culler = Culler(state, transaction, hub, self.dcgm)
-        self.servers = ServerView(state, transaction, self.culler)
-        self.returns = Returns(state, transaction, hub, self.queue.rights)
-        self.failed_stops = FailedStops(state, transaction, self.culler, self.watcher)
+        self.stop_runner = StopRunner(state, transaction, hub, self.dcgm, self.watcher, self.queue.rights)
+        self.servers = ServerView(state, transaction, self.stop_runner)
         self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
         self.forecaster = Forecaster(state, store, transaction, calculator or ForecastWorker(), self.queue)
-        self.admin_orders = AdminOrders(state, transaction, self.culler, self.cluster_leases)
+        self.admin_orders = AdminOrders(state, transaction, self.stop_runner, self.cluster_leases)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
         self._port_problem = ""
@@ -175,10 +171,8 @@ class Engine:
         """
         settings_file = self.settings.culling.policy_file
         deciding = (
-            ("deciding about idle servers", self.culler.run),
-            ("watching stops", self.failed_stops.run),
+            ("stopping servers", self.stop_runner.run),
             ("comparing with the hub", self.reconciler.run),
-            ("bringing servers back", self.returns.run),
             ("forecasting waits", self.forecaster.run),
             *self.notifier.loops(),
             *([("ending orphans", self.orphans.run)] if self.orphans.mark else []),
@@ -342,7 +336,7 @@ class Engine:
         See `drains.order`.
         """
         drained = await drains.order(self.state, self.queue.transaction, report)
-        self.culler.decide_soon()
+        self.stop_runner.turn_soon()
         return drained
 
     async def without_session(self, reported: messages.WithoutSessions) -> None:
@@ -351,7 +345,7 @@ class Engine:
         See `drains.without_session`.
         """
         await drains.without_session(self.state, self.queue.transaction, reported)
-        self.culler.decide_soon()
+        self.stop_runner.turn_soon()
 
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
         """Stream the statuses of tickets (places in line) to the hub's spawners: first all, then each that changes.
@@ -518,7 +512,7 @@ class Engine:
         if state is None or cause not in INTERRUPTED:
             return state
         try:
-            if await self.culler.note_interrupt(user, server):
+            if await self.stop_runner.note_interrupt(user, server):
                 return state
         except Refused:  # nothing can be written, so nothing is interrupted
             return replace(state, save=False)
@@ -562,7 +556,7 @@ class Engine:
             cpu: whether the server is started again without a GPU.
         """
         await drains.give_back(self.state, self.queue.transaction, user, server, cpu)
-        self.culler.decide_soon()
+        self.stop_runner.turn_soon()
         return await self._state_of(user, server)
 
     async def _state_of(self, user: str, server: str) -> messages.ServerState:
@@ -584,7 +578,7 @@ class Engine:
         shown = paged(line, asked.people, PEOPLE_A_PAGE)
         people = PageRows(self._tickets_info(shown.shown), shown.found, shown.page, shown.pages)
         return await admin_view.admin_overview(
-            self.state, self.culler, self.watcher, self.cluster_leases, asked, offers, self.health(), people
+            self.state, self.stop_runner, self.watcher, self.cluster_leases, asked, offers, self.health(), people
         )
 
     async def days(self, span: Span) -> Days:
@@ -597,13 +591,13 @@ class Engine:
 
     def offer_sources(self) -> tuple[messages.OfferEvidence, ...]:
         """Return what measures how busy each offer's GPUs are (NVML, DCGM), for administrators."""
-        found = offer_sources(self.state, self.culler, self._sources)
+        found = offer_sources(self.state, self.stop_runner, self._sources)
         self._sources.update(found)
         return tuple(found.values())
 
     async def leases(self) -> tuple[messages.LeaseInfo, ...]:
         """Return all leases (servers' rights to their GPUs) that have not ended, for administrators."""
-        return await lease_view.all_leases(self.state, self.culler, self.watcher)
+        return await lease_view.all_leases(self.state, self.stop_runner, self.watcher)
 
     def lease_states(self) -> Mapping[str, int]:
         """Return the number of leases (servers' rights to their GPUs) in each state, for the metrics."""
@@ -611,12 +605,16 @@ class Engine:
 
     def lease_uses(self) -> Iterator[LeaseUse]:
         """Return how busy the device of each running lease (a server's right to its GPU) is, for the metrics."""
-        return lease_view.lease_uses(self.state, self.culler)
+        return lease_view.lease_uses(self.state, self.stop_runner)
 
     async def culling(self) -> messages.CullingView:
         """Return the present culling decision about each running server, and the failed stops, for administrators."""
-        servers = await culled_servers(self.state, self.culler.decision, self.culler.grounds)
-        return messages.CullingView(self.state.clock.utc_now(), servers, self.failed_stops.info())
+        servers = await culled_servers(self.state, self.stop_runner.decision, self.stop_runner.grounds)
+        return messages.CullingView(self.state.clock.utc_now(), servers, self.failed_stops())
+
+    def failed_stops(self) -> tuple[messages.FailedStop, ...]:
+        """Return the stops that have passed their deadline, for administrators, the oldest first."""
+        return self.stop_runner.failed_stops()
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
         """Return the newest rows of the journal (the store's log of the service's decisions), the newest first.
@@ -705,5 +703,5 @@ class Engine:
             notices_sent=self.notifier.sent(),
             policy_file=self.state.policies.status(),
             policy_file_valid=self.state.policies.valid(),
-            stops_failed=len(self.failed_stops.alarms),
+            stops_failed=len(self.failed_stops()),
         )

@@ -221,9 +221,9 @@ class EngineCollector(Collector):
             "which they are, and what to do.",
             labels=["reason"],
         )
-        faults = Counter(alarm.fault for alarm in self._engine.failed_stops.alarms.values())
+        faults = Counter(each.fault for each in self._engine.failed_stops())
         for fault in StopFault:
-            failed.add_metric([fault.value], faults[fault])
+            failed.add_metric([fault.value], faults[fault.value])
         yield failed
 
     def _health(self) -> Iterator[Metric]:

@@ -130,5 +130,5 @@ async def test_a_server_that_fell_out_of_the_hubs_list_and_is_back_ends_when_it_
         await r.engine.reconciler.reconcile()
         lease, facts = r.lease("ada"), r.engine.state.facts["ada", ""]
         assert (lease.state.value, lease.ends_at, facts.lease, facts.started) == ("running", ends, lease.id, began)
-        assert r.engine.culler.decision(facts).ends_at == ends
+        assert r.engine.stop_runner.decision(facts).ends_at == ends
         assert at_most(r, "ben") == ends - r.engine.state.clock.now() + AFTER

@@ -67,7 +67,7 @@ async def kept(r: Room) -> None:
     await r.engine.started(ticket.ticket, Started(ticket.attempt, ready=True))
     for _ in range(3):
         r.engine.state.samples = {"MIG-small-0": DeviceSample("MIG-small-0", r.hands.wall, 1.5, None, (), "gpm")}
-        await r.engine.culler.decide_all()
+        await r.engine.stop_runner.decide_all()
         r.hands.pass_time(timedelta(minutes=1))
         r.engine.state.read_at = r.engine.state.clock.now()
     await r.engine.keep("ada", "")
@@ -80,7 +80,7 @@ async def warned(r: Room) -> None:
         r.engine.state.read_at = r.engine.state.clock.now()
         r.engine.state.samples = {"MIG-small-0": DeviceSample("MIG-small-0", r.hands.wall, 1.5, None, (), "gpm")}
         await r.engine.report("ada", "", Report(opened=True, kernels=1, busy_kernels=0))
-        await r.engine.culler.decide_all()
+        await r.engine.stop_runner.decide_all()
         r.hands.pass_time(timedelta(seconds=44))
 
 
@@ -142,11 +142,11 @@ async def test_a_warning_says_until_when_and_that_nobody_is_shown_it(tmp_path: P
         state = await r.ask("ada", SMALL)
         await r.engine.started(state.ticket, Started(state.attempt, ready=True))
         r.hands.pass_time(timedelta(minutes=29))
-        await r.engine.culler.decide_all()
+        await r.engine.stop_runner.decide_all()
         row = await last(r, "warned")
         assert row.text == "The time limit of 30 min ends. It stops at 2026-01-05T12:30:00Z."
         assert row.evidence.endswith("told to nobody: its server has not asked")
-        await r.engine.culler.decide_all()
+        await r.engine.stop_runner.decide_all()
         assert [each.kind for each in await r.engine.store.journal()].count("warned") == 1
 
 

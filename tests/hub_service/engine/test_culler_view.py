@@ -112,16 +112,16 @@ async def test_a_stop_that_is_due_says_what_it_frees_and_who_waits_for_that(tmp_
         await r.ask("eve", SMALL)
         await r.ask("fay", LARGE)
         await r.ask("gus", LARGE)
-        state, culler, now = r.engine.state, r.engine.culler, r.engine.state.clock.now()
+        state, runner, now = r.engine.state, r.engine.stop_runner, r.engine.state.clock.now()
         decision = stop(now - MINUTE)
-        assert culler._due(state.facts["ada", ""], decision, now) == DueStop(("ada", ""), now - MINUTE, WHOLE, 1)
-        assert culler._due(state.facts["ben", ""], decision, now) == DueStop(("ben", ""), now - MINUTE, 0, 0)
+        assert runner._due(state.facts["ada", ""], decision, now) == DueStop(("ada", ""), now - MINUTE, WHOLE, 1)
+        assert runner._due(state.facts["ben", ""], decision, now) == DueStop(("ben", ""), now - MINUTE, 0, 0)
         never = replace(decision, stops_at=None)
         gone = replace(state.facts["ada", ""], lease="gone")
-        assert culler._due(gone, never, now) == DueStop(("ada", ""), now, 0, 0)
+        assert runner._due(gone, never, now) == DueStop(("ada", ""), now, 0, 0)
         state.offers = ()
         state.revision += 1
-        assert culler._due(state.facts["ada", ""], decision, now).waiting == 0
+        assert runner._due(state.facts["ada", ""], decision, now).waiting == 0
 
 
 @pytest.mark.parametrize(
@@ -144,28 +144,28 @@ async def test_stops_begin_that_are_due_and_not_under_way(
     tmp_path: Path, changes: dict[str, object], begins: set[str]
 ) -> None:
     async with four(tmp_path) as r:
-        state, culler, now = r.engine.state, r.engine.culler, r.engine.state.clock.now()
+        state, runner, now = r.engine.state, r.engine.stop_runner, r.engine.state.clock.now()
         stopping = changes.get("stopping", ("ada", "ben"))
         for user in changes.get("saving", ()):  # type: ignore[attr-defined]
             lease_of = state.facts[user, ""].lease if (user, "") in state.facts else None
-            culler._tries[user, "", lease_of or ""] = asyncio.ensure_future(asyncio.sleep(0))
+            runner._tries[user, "", lease_of or ""] = asyncio.ensure_future(asyncio.sleep(0))
         state.policies.base = replace(state.policy, stops_per_minute=1, concurrent_stop_limit=changes.get("at_once", 9))  # type: ignore[arg-type]
         back = now - changes["back"] if "back" in changes else None  # type: ignore[operator]
         state.hub_view = replace(state.hub_view, back=back)
         if "begun" in changes:
-            culler._begun.append(now - changes["begun"])  # type: ignore[operator]
+            runner._begun.append(now - changes["begun"])  # type: ignore[operator]
         if "pause" in changes:
             begin_stop(r, "ada")
             pause = StopPause(1, now + changes["pause"])  # type: ignore[operator]
             state.stops = {key: put_off(each, pause) for key, each in state.stops.items()}
         due, kept = stop(now), replace(stop(now), action=Action.WARN)
         judged = [(each, each, due if user in stopping else kept) for (user, _), each in state.facts.items()]  # type: ignore[operator]
-        assert {user for user, _ in culler._stops_to_begin(judged, now)} == begins
+        assert {user for user, _ in runner._stops_to_begin(judged, now)} == begins
         for before in state.stops.values():
-            after = culler._announced(state.facts[before.user, ""], due, now)
+            after = runner._announced(state.facts[before.user, ""], due, now)
             assert after is not None and after.pause == before.pause, "its pause lasts while it is due"
         kept = 1 if changes.get("begun", 2 * MINUTE) != 2 * MINUTE else 0
-        assert len(culler._begun) == kept + len(begins)
+        assert len(runner._begun) == kept + len(begins)
 
 
 # ------------------------------------------------------------------ evidence
@@ -173,20 +173,20 @@ async def test_stops_begin_that_are_due_and_not_under_way(
 
 async def test_what_a_stop_was_decided_on_is_written_down(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
-        state, culler = r.engine.state, r.engine.culler
+        state, runner = r.engine.state, r.engine.stop_runner
         facts, now = state.facts["ada", ""], state.clock.now()
         idle = replace(facts, idle_since=now - MINUTE, warned=now, opened=None)
-        assert as_text(culler.grounds(idle, lease(state, "ada")), ", ") == (
+        assert as_text(runner.grounds(idle, lease(state, "ada")), ", ") == (
             "use 0 % by nvml, idle since 2026-01-05T12:00:00Z, warned 2026-01-05T12:01:00Z"
         )
         state.samples = {}
         state.hub_view = replace(state.hub_view, activity={("ada", ""): now, ("ben", ""): now})
         opened = replace(facts, idle_since=None, warned=None, opened=now)
-        assert as_text(culler.grounds(opened, lease(state, "ada")), ", ") == (
+        assert as_text(runner.grounds(opened, lease(state, "ada")), ", ") == (
             "use not known, first opened 2026-01-05T12:01:00Z"
         )
         quiet = replace(state.facts["ben", ""], opened=None)
-        assert as_text(culler.grounds(quiet, None), ", ") == "last activity 2026-01-05T12:01:00Z"
+        assert as_text(runner.grounds(quiet, None), ", ") == "last activity 2026-01-05T12:01:00Z"
 
 
 @pytest.mark.parametrize(
@@ -208,12 +208,12 @@ async def test_of_a_card_that_several_have_only_its_idleness_is_anybodys(
             state.leases["other"] = replace(held, id="other", user="eve")
         sample = DeviceSample(held.uuid, r.hands.wall, percent, memory, (), "nvml" if percent is not None else "none")
         state.samples = {held.uuid: sample}
-        figure = r.engine.culler.figure_of(held)
+        figure = r.engine.stop_runner.figure_of(held)
         assert (figure.used_percent, figure.memory_bytes) == expected
         whole = replace(held, share=WHOLE)
-        assert r.engine.culler.figure_of(whole).memory_bytes == memory
+        assert r.engine.stop_runner.figure_of(whole).memory_bytes == memory
         state.samples = {}
-        assert r.engine.culler.figure_of(held).memory_bytes is None
+        assert r.engine.stop_runner.figure_of(held).memory_bytes is None
 
 
 async def test_what_a_server_says_of_its_use_is_taken_where_nobody_else_knows_it(tmp_path: Path) -> None:
@@ -221,12 +221,12 @@ async def test_what_a_server_says_of_its_use_is_taken_where_nobody_else_knows_it
         state, held = r.engine.state, lease(r.engine.state, "ada")
         report = Report(opened=True, kernels=1, busy_kernels=0, used_percent=70.0)
         await r.engine.report("ada", "", report)
-        assert r.engine.culler.measured(held) == (0.0, "nvml")
+        assert r.engine.stop_runner.measured(held) == (0.0, "nvml")
         for samples in ({}, {held.uuid: replace(state.samples[held.uuid], used_percent=None, source="none")}):
             state.samples = samples
-            assert r.engine.culler.measured(held) == (70.0, "report")
+            assert r.engine.stop_runner.measured(held) == (70.0, "report")
         await r.engine.report("ada", "", replace(report, used_percent=None))
-        assert r.engine.culler.measured(held) == (None, "none")
+        assert r.engine.stop_runner.measured(held) == (None, "none")
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ async def test_a_gpu_was_used_if_it_is_now_or_was_or_a_cell_runs(
         if used_before:
             state.uses[held.id] = replace(state.uses[held.id], first_used=r.hands.wall)
         facts = state.facts["ada", ""]
-        assert r.engine.culler.evidence(facts).used is used
+        assert r.engine.stop_runner.evidence(facts).used is used
         del state.uses[held.id]
-        assert r.engine.culler.evidence(facts).used is (used and not used_before)
+        assert r.engine.stop_runner.evidence(facts).used is (used and not used_before)
 
 
 async def test_a_dry_run_says_once_a_day_what_it_would_do_to_each(
@@ -261,12 +261,12 @@ async def test_a_dry_run_says_once_a_day_what_it_would_do_to_each(
 ) -> None:
     async with four(tmp_path) as r:
         caplog.set_level(logging.INFO)
-        culler, now = r.engine.culler, r.engine.state.clock.now()
+        runner, now = r.engine.stop_runner, r.engine.state.clock.now()
         facts, would = r.engine.state.facts["ada", ""], stop(None)
 
         def logged(user: str, later: timedelta, decision: CullDecision) -> int:
             caplog.clear()
-            culler._dry_run(replace(facts, user=user), decision, now + later)
+            runner._dry_run(replace(facts, user=user), decision, now + later)
             return len(caplog.records)
 
         off = replace(would, action=Action.KEEP, would=would)

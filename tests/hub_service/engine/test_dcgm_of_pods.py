@@ -48,7 +48,7 @@ class Pods:
         await one_turn(self.room, report)  # type: ignore[arg-type]
 
     def sample(self, user: str = "ada"):  # type: ignore[no-untyped-def]
-        return self.engine.culler.sample_of(self.room.lease(user))
+        return self.engine.stop_runner.sample_of(self.room.lease(user))
 
     def countdown(self, user: str = "ada"):  # type: ignore[no-untyped-def]
         state = self.engine.server_state(user, "")
@@ -137,7 +137,7 @@ async def test_a_server_that_measures_work_is_kept_where_prometheus_sees_none(tm
         assert lab.engine.server_state("ada", "").figures is not None  # type: ignore[union-attr]
         await lab.minutes(5, replace(OPEN, used_percent=97.0))
         assert lab.countdown() is None and lab.room.hub.stopped == []
-        assert lab.engine.culler.use_of(lab.room.lease("ada")) == 97.0
+        assert lab.engine.stop_runner.use_of(lab.room.lease("ada")) == 97.0
         await lab.minutes(3, OPEN)
         assert lab.countdown() is not None, "it measures no more"
 
@@ -157,10 +157,10 @@ async def test_a_forged_report_keeps_no_gpu_on_which_no_program_is(tmp_path: Pat
             await lab.minutes(0.5, forged)
         assert lab.countdown() is not None and lab.countdown().cause == "idle"
         lease = lab.room.lease("ada")
-        assert lab.engine.culler.contradicted(lease) == (100.0, 0.0)
+        assert lab.engine.stop_runner.contradicted(lease) == (100.0, 0.0)
         lab.measures("ada", 900, metric="DCGM_FI_DEV_FB_USED")
         await lab.minutes(0.5, forged)
-        assert lab.engine.culler.use_of(lease) == 100.0, "a program is there: the exporter's use may be wrong"
+        assert lab.engine.stop_runner.use_of(lease) == 100.0, "a program is there: the exporter's use may be wrong"
         assert lab.countdown() is None and lab.room.hub.stopped == []
 
 
@@ -193,7 +193,7 @@ async def test_six_questions_are_enough_however_many_servers_there_are(tmp_path:
         await lab.engine.dcgm.refresh()
         assert len(lab.prometheus.asked) == 6
         leases: list[Lease] = list(lab.engine.state.leases.values())
-        found = {lease.user: lab.engine.culler.sample_of(lease).used_percent for lease in leases}  # type: ignore[union-attr]
+        found = {lease.user: lab.engine.stop_runner.sample_of(lease).used_percent for lease in leases}  # type: ignore[union-attr]
         assert found == {f"u{number}": pytest.approx(number) for number in range(20)}
         lab.room.hands.pass_time(timedelta(seconds=10))
         await lab.engine.dcgm.refresh()

@@ -423,7 +423,7 @@ async def test_a_minute_over_which_the_store_is_away_is_written_when_it_is_back(
     async with four(tmp_path) as r:
         state, begun = r.engine.state, r.hands.wall
         commit, key = state.store.commit, lease(state, "ada").id
-        r.engine.culler.figure_of = lambda _: figure(40.0)  # type: ignore[method-assign]
+        r.engine.stop_runner.figure_of = lambda _: figure(40.0)  # type: ignore[method-assign]
 
         async def fails(changes: Changes) -> None:
             raise StoreUnavailable("the disk is full")
@@ -431,7 +431,7 @@ async def test_a_minute_over_which_the_store_is_away_is_written_when_it_is_back(
         for away in (False, False, True, True, False):
             monkeypatch.setattr(state.store, "commit", fails if away else commit)
             with pytest.raises(Refused) if away else nullcontext():
-                await r.engine.culler.decide_all()
+                await r.engine.stop_runner.decide_all()
             r.hands.pass_time(MINUTE)
         found = await state.store.samples(key, begun - MINUTE)
         assert [(each.at - begun) // MINUTE for each in found] == [1, 2, 3]

@@ -385,14 +385,14 @@ async def test_a_dry_run_says_once_a_day_of_a_server_that_it_would_be_stopped(
 ) -> None:
     caplog.set_level(logging.INFO, "hub_extensions.hub_service")
     async with room(tmp_path, small(0)) as r:
-        culler, now = r.engine.culler, r.engine.state.clock.now()
+        runner, now = r.engine.stop_runner, r.engine.state.clock.now()
         facts = ServerFacts("ada", "", "mig-1g.5gb", now)
         hours = {0: 1, 23: 1, 24: 1, 25: 2, 48: 2, 49: 2, 50: 3}
         for hour, said in hours.items():
-            culler._dry_run(facts, dry(Action.STOP), now + timedelta(hours=hour))
+            runner._dry_run(facts, dry(Action.STOP), now + timedelta(hours=hour))
             assert caplog.text.count("dry run: would stop this server (Idle for 3 min.)") == said
-        culler._dry_run(replace(facts, user="ben"), dry(Action.WARN), now)
-        culler._dry_run(replace(facts, user="ben"), replace(dry(Action.STOP), would=None), now)
+        runner._dry_run(replace(facts, user="ben"), dry(Action.WARN), now)
+        runner._dry_run(replace(facts, user="ben"), replace(dry(Action.STOP), would=None), now)
         assert caplog.text.count("dry run") == 3
 
 

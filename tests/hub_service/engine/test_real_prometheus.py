@@ -66,7 +66,7 @@ async def minutes(r: PodRoom, count: float) -> None:
 
 
 def figure(r: PodRoom, user: str) -> float | None:
-    sample = r.engine.culler.sample_of(r.lease(user))
+    sample = r.engine.stop_runner.sample_of(r.lease(user))
     return None if sample is None else sample.used_percent
 
 

@@ -22,7 +22,7 @@ from hub_extensions.hub_service.engine.line import (
     tickets,
 )
 from hub_extensions.hub_service.engine.state import inventory
-from hub_extensions.hub_service.engine.stops import culler, dcgm, server_evidence
+from hub_extensions.hub_service.engine.stops import dcgm, runner, server_evidence
 from hub_extensions.hub_service.engine.uses import notifier, usage, user_notices
 from hub_extensions.hub_service.engine.views import queue_view
 
@@ -33,7 +33,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
     ("limit", "value"),
     [
         ((cluster_leases.GONE_FOR, cluster_leases.SETTLES), (1.0, 30 * SECOND)),
-        ((culler.EVERY, drain.SAVING, drain.OTHER_PAGES), (5.0, 10 * SECOND, 3 * SECOND)),
+        ((runner.EVERY, runner.EVERY_IN_RETURNS, drain.SAVING, drain.OTHER_PAGES), (5.0, 2.0, 10 * SECOND, 3 * SECOND)),
         ((server_evidence.REPORTS_LAST, server_evidence.SAMPLES_LAST), (45 * SECOND, 30 * SECOND)),
         ((dcgm.EVERY, dcgm.KINDS_EVERY), (10.0, 60.0)),
         (engine.PRUNE_EVERY, 21_600.0),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from hub_extensions.core.messages import ForecastRecord, ForecastReport
-from hub_extensions.core.stops import StopFault
+from hub_extensions.core.messages import FailedStop, ForecastRecord, ForecastReport
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.hub_service.http.metrics import COUNTERS
 from tests.fakes.engine import NOON
 from tests.hub_service.conftest import METRICS, SECRET, Running
@@ -49,7 +48,8 @@ def test_a_cause_has_one_label() -> None:
 
 
 async def test_culls_are_counted_by_cause_and_rule_and_failed_stops_by_what_is_wrong(service: Running) -> None:
-    service.engine.failed_stops.alarms = {"l1": SimpleNamespace(fault=StopFault.ALIVE)}
+    failed = FailedStop("ada", "", OfferId("gpu"), NOON, "alive", 1, None, "Its pod is there.", "")
+    service.engine.culling_view = replace(service.engine.culling_view, failed_stops=(failed,))
     body = (await service.ask("GET", "metrics", METRICS)).body.decode()
     assert 'jupyterhub_gpu_culls_total{cause="idle",rule="classes"} 3.0' in body
     assert 'jupyterhub_gpu_culls_total{cause="lifetime",rule=""} 1.0' in body

@@ -18,8 +18,8 @@ import requests
 import yaml
 
 from hub_extensions.core import messages
-from hub_extensions.core.messages import ForecastRecord, ForecastReport, Health
-from hub_extensions.core.stops import StopFault
+from hub_extensions.core.messages import FailedStop, ForecastRecord, ForecastReport, Health
+from hub_extensions.core.offers.offer_id import OfferId
 from tests.fakes.admin_site import served
 from tests.fakes.engine import NOON, EngineInMemory
 from tests.fakes.real_prometheus import RealPrometheus
@@ -88,9 +88,8 @@ class SickEngine(EngineInMemory):
         super().__init__()
         self.cluster_info = CLUSTER
         self.forecast = ForecastReport((ForecastRecord("mig-1g.5gb", 60, 0.9, 0.8, 30.0, False, 84),), NOON, 12.5, 0.4)
-        self.failed_stops = SimpleNamespace(
-            alarms={"l1": SimpleNamespace(fault=StopFault.REFUSED)}, info=lambda: self.culling_view.failed_stops
-        )
+        failed = FailedStop("ada", "", OfferId("gpu"), NOON, "refused", 1, None, "500: locked", "")
+        self.culling_view = replace(self.culling_view, failed_stops=(failed,))
         self.run_server("ada", "")
         self.run_server("ben", "")
         self.held[1] = replace(self.held[1], last_use_percent=None, use_source="none")

@@ -1,7 +1,7 @@
 """Orders of administrators: close a card to new servers (drain), stop or keep a server, write to the users of a card.
 
-Each order is written with the administrator's name and reason, and the users concerned are notified. The culler carries
-out a stop.
+Each order is written with the administrator's name and reason, and the users concerned are notified. `StopRunner`
+carries out a stop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import CORDONS, LETTERS, write_cordons, write_letters
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transactions
-from hub_extensions.hub_service.engine.stops.culler import Culler
+from hub_extensions.hub_service.engine.stops.runner import StopRunner
 from hub_extensions.hub_service.engine.views.admin_view import all_cards
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ ORDERS = ("drained-card", "undrained-card", "stop-ordered", "stop-withdrawn", "k
 
 
 class AdminOrders:
-    """Carries out administrators' orders; a stop is recorded here, and the culler carries it out.
+    """Carries out administrators' orders; a stop is recorded here, and the runner carries it out.
 
     Args:
         state: the state.
         transaction: changes the state.
-        culler: decides about all servers at once after an order, and carries out stops.
+        runner: decides about all servers at once after an order, and carries out stops.
         cluster: the cluster's leases and nodes. `None` on one machine.
     """
 
@@ -54,12 +54,12 @@ class AdminOrders:
         self,
         state: State,
         transaction: Transactions,
-        culler: Culler,
+        runner: StopRunner,
         cluster: ClusterLeases | None = None,
     ) -> None:
         self.state = state
         self.transaction = transaction
-        self.culler = culler
+        self.runner = runner
         self.cluster = cluster
         self.nodes = None if cluster is None else cluster.drains
 
@@ -130,7 +130,7 @@ class AdminOrders:
             )
             row = self._row("stop-ordered", explain("stop-ordered", at=stops, why=why), admin, lease)
             await transaction.write(Changes(stops=(stop,), journal=(row,), notices=(told,)))
-        self.culler.decide_soon()
+        self.runner.turn_soon()
 
     def may_undo_stop(self, lease_id: str) -> bool:
         """Return whether an administrator has ordered a stop of this lease's server that can be withdrawn."""
@@ -139,7 +139,7 @@ class AdminOrders:
         except Refused:
             return False
         ordered = any(each.withdrawn_by is Withdrawal.UNDO for each in self.state.orders_of(facts))
-        return ordered and self.culler.refuse_withdrawal(facts) is None
+        return ordered and self.runner.refuse_withdrawal(facts) is None
 
     async def undo_stop(self, lease_id: str, admin: str) -> None:
         """Withdraw the administrators' order to stop a lease's server. Other causes stop it at their own times.
@@ -149,13 +149,13 @@ class AdminOrders:
         """
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
-            refused = self.culler.refuse_withdrawal(facts)
-            after = None if refused else self.culler.without_orders(facts, Withdrawal.UNDO)
+            refused = self.runner.refuse_withdrawal(facts)
+            after = None if refused else self.runner.without_orders(facts, Withdrawal.UNDO)
             if after is None:
                 raise Refused.because(409, refused or explain("no-stop-ordered"), "lease")
             row = self._row("stop-withdrawn", explain("stop-withdrawn"), admin, lease)
             await transaction.write(replace(after, journal=(row,)))
-        self.culler.decide_soon()
+        self.runner.turn_soon()
 
     async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:
         """Protect a lease's server from a stop by idleness or lifetime, and withdraw an administrator's order to stop.
@@ -173,13 +173,13 @@ class AdminOrders:
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
             until, orders = self.state.clock.now() + timedelta(hours=hours), self.state.orders_of(facts)
-            kept = self.culler.refuse_withdrawal(facts) or culling.keep_by_admin(facts, orders, until)
+            kept = self.runner.refuse_withdrawal(facts) or culling.keep_by_admin(facts, orders, until)
             if isinstance(kept, Reason):
                 raise Refused.because(409, kept, "lease")
             order = explain("kept-by-admin", at=self.state.clock.wall(until), why=why)
             row = self._row("kept-by-admin", order, admin, lease)
-            told = () if without(orders, Withdrawal.UNDO) is orders else (self.culler.undone(facts, Withdrawal.UNDO),)
-            after = self.culler.withdrawn(kept, Withdrawal.UNDO)
+            told = () if without(orders, Withdrawal.UNDO) is orders else (self.runner.undone(facts, Withdrawal.UNDO),)
+            after = self.runner.withdrawn(kept, Withdrawal.UNDO)
             await transaction.write(replace(after, facts=(kept,), journal=(row,), notices=told))
 
     async def write_to(self, place: str, text: str, admin: str) -> int:
@@ -202,7 +202,7 @@ class AdminOrders:
         async with self.transaction() as transaction:
             running = [
                 facts
-                for holder in holders_on(all_cards(self.state, self.culler, self.cluster), place)
+                for holder in holders_on(all_cards(self.state, self.runner, self.cluster), place)
                 if (facts := self.state.facts.get((holder.user, holder.server))) is not None
                 and facts.lease == holder.lease
             ]

@@ -16,12 +16,12 @@ from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import WITHOUT_SESSION, write_without_session
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transactions
-from hub_extensions.hub_service.engine.stops.returns import without_returns_of
+from hub_extensions.hub_service.engine.stops.stop_records import without_returns_of
 
 A_TURN = timedelta(seconds=60)
 """Time that a stop takes beside the drain (in which notebooks are saved and the user's hook runs).
 
-It covers the culler's pause, new measurements after an outage, and the hub's own stop."""
+It covers the pause between two turns of `StopRunner`, new measurements after an outage, and the hub's own stop."""
 MOST_SECONDS = 366 * 86400.0  # maximum time until a stop that the hub may order
 log = logging.getLogger("hub_extensions.hub_service")
 

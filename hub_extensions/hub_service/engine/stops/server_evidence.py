@@ -24,7 +24,7 @@ from hub_extensions.hub_service.engine.stops.dcgm import Dcgm, merged
 
 REPORTS_LAST = timedelta(seconds=45)  # a server's report counts for this long
 SAMPLES_LAST = timedelta(seconds=30)
-"""A measurement counts for this long. It is fresh in the first third of this time (two decisions of the culler), and
+"""A measurement counts for this long. It is fresh in the first third of this time (two turns of `StopRunner`), and
 then has precedence over a server's report."""
 
 
@@ -154,7 +154,7 @@ class ServerEvidence:
     def _is_fresh(self, lease: Lease, sample: DeviceSample) -> bool:
         """Return whether a measurement has precedence over a server's report of more use.
 
-        It has if the service has read it from the GPU itself within the last two decisions of the culler, or if DCGM's
+        It has if the service has read it from the GPU itself within the last two turns of `StopRunner`, or if DCGM's
         use and memory together prove that no program is on the GPU.
         """
         if sample.source == "dcgm":

@@ -1,7 +1,12 @@
-"""Update the records of stops in every transaction, as servers and leases change.
+"""Changes of the records of stops, with what the journal and the users are told of them.
 
-If a server disappears while it is being stopped, it counts as stopped by that stop. The journal and the user's notice
-contain the stop's cause, even if the hub or this service was killed in between.
+`with_stops` is part of every transaction: it updates the records as servers and leases change. If a server disappears
+while it is being stopped, it counts as stopped by that stop. The journal and the user's notice contain the stop's
+cause, even if the hub or this service was killed in between.
+
+A return (the restart of a server without a GPU, ``c.GpuCulling.restart_on_cpu``) is part of the record of its stop. It
+is written before the hub is asked for the stop, so that it is not lost if the service is killed, the hub does not
+answer or a write fails. If the stop is not carried out, the return is deleted.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from dataclasses import replace
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core.queue.model import LeaseState
-from hub_extensions.core.stops import StopKey, StopRecord, StopState, lifecycle
+from hub_extensions.core.stops import ServerReturn, StopFault, StopKey, StopRecord, StopState, lifecycle
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state.state import State
 
@@ -22,6 +27,9 @@ STOPPED = (CULLED, "stopped")
 """The kinds of the journal's rows about leases that end because somebody stopped the server."""
 SERVICE = "service"
 TO_END = "was-to-end"
+RETURNED, NOT_RETURNED = "returned", "not-returned"
+"""The kinds of the journal's rows about servers that were to come back without a GPU."""
+SIGNED_OUT = explain("not-back-signed-out")
 
 
 def stopped_notice(row: JournalRow) -> NoticeRow:
@@ -101,3 +109,67 @@ def with_stops(state: State, changes: Changes) -> Changes:
         journal=(*changes.journal, *rows),
         notices=(*changes.notices, *notices),
     )
+
+
+def failed_row(state: State, stop: StopRecord, fault: StopFault, why: Reason) -> JournalRow:
+    """Return the journal's row about a stop that has passed its deadline.
+
+    Args:
+        state: the present state.
+        stop: the record of the stop.
+        fault: why it has passed its deadline.
+        why: the same as a sentence.
+    """
+    since = stop.delayed_since or state.clock.now()
+    seen = explain("seen-fault", fault=fault.value, at=state.clock.wall(since))
+    about = (stop.lease or None, stop.user, stop.server)
+    return JournalRow.because(state.clock.utc_now(), "stop-failed", about, [why], SERVICE, [seen])
+
+
+# ------------------------------------------------------------------ returns
+
+
+def without_returns_of(state: State, user: str) -> Changes:
+    """Return the changes that cancel all returns (restarts without a GPU) of a user who was signed out, with notices.
+
+    A server that is back already goes on.
+    """
+    pending = [stop for stop in state.stops.values() if stop.user == user and stop.back and stop.back.run is None]
+    stopped = [stop.back for stop in pending if stop.back and (user, stop.server) not in state.facts]
+    outcomes = [return_outcome(state, each, SIGNED_OUT) for each in stopped]
+    return replace(
+        with_back(*((stop, None) for stop in pending)),
+        notices=tuple(notice for each in outcomes for notice in each.notices),
+        journal=tuple(row for each in outcomes for row in each.journal),
+    )
+
+
+def with_back(*changed: tuple[StopRecord, ServerReturn | None]) -> Changes:
+    """Return the changes that store the next step of each return (the restart of a server without a GPU).
+
+    Args:
+        changed: pairs of a stop and its return after the step. `None` as the return deletes it.
+    """
+    after = [(stop, lifecycle.return_as(stop, back)) for stop, back in changed]
+    return Changes(
+        stops=tuple(each for _, each in after if each is not None),
+        gone_stops=tuple(stop.key for stop, each in after if each is None),
+    )
+
+
+def return_outcome(state: State, back: ServerReturn, why_not: Reason | None = None) -> Changes:
+    """Return the notice and the row of the journal about the outcome of a return.
+
+    Args:
+        state: the state.
+        back: the return.
+        why_not: why the server does not come back. `None` if it is back.
+    """
+    at, key = state.clock.utc_now(), (back.user, back.server)
+    kind = RETURNED if why_not is None else NOT_RETURNED
+    said = [of_server("server-returned" if why_not is None else "server-not-returned", back.server)]
+    said += [] if why_not is None else [why_not]
+    to_do = [] if why_not is None else [explain("start-it-here")]
+    row = JournalRow.because(at, kind, (None, *key), said, SERVICE, [explain("seen-try", tries=back.tries)])
+    log.info("%s: %s", kind, row.text, extra={"user": back.user, "server": back.server})
+    return Changes(notices=(NoticeRow.because(at, *key, *said, *to_do),), journal=(row,))

@@ -13,10 +13,10 @@ from hub_extensions.core.text.reasons import Reason, as_text, explain
 from hub_extensions.hub_service.engine.state.batches import in_batches
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import SERVICE
+from hub_extensions.hub_service.engine.stops.stop_records import NOT_RETURNED, RETURNED
 from hub_extensions.hub_service.engine.views.presenters import other_ends
 
 WARNED = "warned"  # the journal's kind for a server whose warning begins
-RETURNED, NOT_RETURNED = "returned", "not-returned"  # whether a server that was to come back without its GPU did so
 # the user pressed *keep*: the server is not stopped as idle, or its time limit was extended
 KEPT, EXTENDED = "kept", "extended"
 KINDS = (

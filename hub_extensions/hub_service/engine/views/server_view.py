@@ -21,7 +21,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transactions
-from hub_extensions.hub_service.engine.stops.culler import Culler
+from hub_extensions.hub_service.engine.stops.runner import StopRunner
 from hub_extensions.hub_service.engine.views import presenters
 from hub_extensions.hub_service.engine.views.cull_audit import EXTENDED, KEPT, kept_row
 
@@ -38,7 +38,7 @@ class ServerView:
         evidence: judges how busy a server is and when it stops.
     """
 
-    def __init__(self, state: State, transaction: Transactions, evidence: Culler) -> None:
+    def __init__(self, state: State, transaction: Transactions, evidence: StopRunner) -> None:
         self.state = state
         self.transaction = transaction
         self.evidence = evidence

@@ -146,7 +146,7 @@ class AdminParts(OverviewPage):
             cluster=engine.cluster(),
             health=engine.health(),
             forecast=engine.forecasts(),
-            failed_stops=engine.failed_stops.info(),
+            failed_stops=engine.failed_stops(),
         )
 
 

@@ -428,7 +428,7 @@ async def test_a_use_of_a_claimed_device_has_what_the_claim_was_given(tmp_path: 
         r.cluster.put(r.pod_for(state, "c", claims=("claim",)))
         await r.refresh()
         await r.ready(state)
-        await r.engine.culler.decide_all()
+        await r.engine.stop_runner.decide_all()
         lease = r.lease("ada")
         assert r.engine.state.uses[lease.id].device == "pool-c/gpu-0-mig-1", "the driver gives it no UUID"
 

@@ -412,7 +412,7 @@ async def test_a_reclaim_is_taken_back_by_the_line_alone_until_the_kernels_are_i
             await one_turn(r)
 
         async def take_back() -> bool:
-            after = r.engine.culler.without_orders(state.facts["ada", ""], Withdrawal.LINE)
+            after = r.engine.stop_runner.without_orders(state.facts["ada", ""], Withdrawal.LINE)
             async with r.engine.queue.transaction() as transaction:
                 await transaction.write(after or Changes())
             return after is not None

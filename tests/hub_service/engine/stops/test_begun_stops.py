@@ -102,7 +102,7 @@ async def test_a_service_that_was_killed_once_it_had_asked_for_the_stop_still_wr
     hub, hands, limits = HubThatFallsSilent(), Hands(), settings(tmp_path).culling
     async with room(tmp_path, small(0), culling=limits, hub=hub, hands=hands) as r:
         await idle_end(r)
-        r.engine.culler._put_off = never  # type: ignore[method-assign]
+        r.engine.stop_runner._put_off = never  # type: ignore[method-assign]
         await stops_finish(r)
         child = r.children.pop()
     async with room(tmp_path, small(0), culling=limits, hub=hub, hands=hands) as r:

@@ -45,7 +45,7 @@ async def one_turn(r: Room, report: Report | None = OPEN, user: str = "ada", hea
         await r.engine.report(user, "", report)
     if heard:
         reach(r)
-    await r.engine.culler.decide_all()
+    await r.engine.stop_runner.decide_all()
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -69,7 +69,7 @@ class Looked(dict[tuple[str, str], Any]):
 async def stops_finish(r: Room) -> None:
     def over() -> bool:
         r.hands.pass_time(timedelta(seconds=1))
-        return not r.engine.culler._tries
+        return not r.engine.stop_runner._tries
 
     await soon(over)
 
@@ -110,7 +110,7 @@ async def test_where_the_use_is_not_freshly_measured_a_report_protects_as_before
             await r.engine.watcher.refresh()
             r.hands.pass_time(timedelta(seconds=20))
             await r.engine.report("ada", "", FORGED)
-            await r.engine.culler.decide_all()
+            await r.engine.stop_runner.decide_all()
             assert (await r.engine.admin_overview(Asked())).contradicted == {}
         assert r.engine.state.facts["ada", ""].idle_since is None and r.hub.stopped == []
 
@@ -447,7 +447,7 @@ async def test_a_stop_that_a_restart_of_the_service_broke_off_is_carried_out(tmp
         await one_turn(r)
         await minutes(r, 3)
         assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
-        for stop in r.engine.culler._tries.values():
+        for stop in r.engine.stop_runner._tries.values():
             stop.cancel()
         hub, hands = r.hub, r.hands
         r.children.clear()
@@ -485,7 +485,7 @@ async def test_a_stop_waits_for_the_users_own_hook_and_no_longer_than_it_may_tak
         async def over() -> bool:
             r.hands.pass_time(timedelta(seconds=1))
             await r.engine.watcher.refresh()
-            return not r.engine.culler._tries
+            return not r.engine.stop_runner._tries
 
         await soon(over)
         assert r.hub.stopped == [("ada", "")]
@@ -538,7 +538,7 @@ async def test_a_program_that_uses_the_gpu_after_the_hook_has_ended_undoes_the_s
         async def over() -> bool:
             r.hands.pass_time(timedelta(seconds=1))
             await r.engine.watcher.refresh()
-            return not r.engine.culler._tries
+            return not r.engine.stop_runner._tries
 
         await soon(over)
         assert r.hub.stopped == ([("ada", "")] if stops else [])
@@ -546,23 +546,23 @@ async def test_a_program_that_uses_the_gpu_after_the_hook_has_ended_undoes_the_s
 
 async def test_the_next_turn_comes_when_an_end_does(tmp_path: Path) -> None:
     async with room(tmp_path, small(0), small(1)) as r:
-        culler = r.engine.culler
+        runner = r.engine.stop_runner
         await r.run("ada", "mig-1g.5gb")
         await one_turn(r)
-        assert culler.next_turn() == 5.0
+        assert runner.next_turn() == 5.0
         await minutes(r, 2)
         r.hands.pass_time(timedelta(seconds=52))
         await one_turn(r)
-        assert culler.next_turn() == 5.0
+        assert runner.next_turn() == 5.0
         r.hands.pass_time(timedelta(seconds=6.5))
-        assert culler.next_turn() == pytest.approx(1.5)
+        assert runner.next_turn() == pytest.approx(1.5)
         r.hands.pass_time(timedelta(seconds=1.4))
         await one_turn(r)
-        assert (culler.next_turn(), is_stopped(r)) == (0.2, False), "never before"
+        assert (runner.next_turn(), is_stopped(r)) == (0.2, False), "never before"
         r.hands.pass_time(timedelta(seconds=0.1))
         await one_turn(r)
         assert is_stopped(r)
-        assert culler.next_turn() == 5.0, "what is due already waits for nothing"
+        assert runner.next_turn() == 5.0, "what is due already waits for nothing"
 
 
 async def test_a_stop_that_was_decided_of_one_run_of_a_server_is_not_carried_out_on_the_next(tmp_path: Path) -> None:
@@ -576,7 +576,7 @@ async def test_a_stop_that_was_decided_of_one_run_of_a_server_is_not_carried_out
         for _ in range(5):
             r.hands.pass_time(second)
             await one_turn(r)
-        (stop,) = r.engine.culler._tries.values()
+        (stop,) = r.engine.stop_runner._tries.values()
         child.kill()
         child.wait()
         await r.engine.stopped(Stopped("ada", ""))
@@ -689,7 +689,7 @@ async def test_an_end_that_waits_for_samples_makes_the_culler_no_busier(tmp_path
         await one_turn(r, None)
         state = r.engine.server_state("ada", "")
         assert state is not None and state.countdown is not None, "it is due, and its use is not known"
-        assert r.engine.culler.next_turn() == 5.0
+        assert r.engine.stop_runner.next_turn() == 5.0
         r.gpus.used["MIG-small-0"] = 0.0
         await one_turn(r, None)
         await stops_finish(r)
@@ -703,10 +703,10 @@ async def test_a_stop_that_does_not_go_through_uses_up_nobodys_turn(tmp_path: Pa
         r.hub.run("ada", ready=False)
         await minutes(r, 3, None)
         r.hands.pass_time(timedelta(seconds=20))  # nobody saves, and no more time passes
-        await soon(lambda: not r.engine.culler._tries)
+        await soon(lambda: not r.engine.stop_runner._tries)
         for _ in range(4):
             await one_turn(r, None)
-        assert len(r.engine.culler._begun) == 1 and not is_stopped(r), "a pause of 5 s comes first"
+        assert len(r.engine.stop_runner._begun) == 1 and not is_stopped(r), "a pause of 5 s comes first"
 
 
 async def test_a_running_cell_is_work_where_nobody_can_tell_the_use(tmp_path: Path) -> None:
@@ -755,7 +755,7 @@ async def test_what_was_measured_is_good_for_30_s_and_what_a_server_said_for_45(
         r.hands.pass_time(timedelta(seconds=seconds))
         await r.engine.watcher.refresh()
         assert [lease.last_use_percent for lease in await r.engine.leases()] == [used]
-        assert (r.engine.culler.report("ada", "") is not None) is busy
+        assert (r.engine.stop_runner.report("ada", "") is not None) is busy
 
 
 async def test_the_saving_of_notebooks_is_no_activity_of_their_user(tmp_path: Path) -> None:
@@ -827,7 +827,7 @@ async def test_who_may_not_sign_in_any_more_is_counted_down_and_stopped_as_at_a_
         assert not r.hub.stopped, "it is saved, and its time has not come"
         hands.pass_time(SECOND)
         await soon(lambda: r.hub.stopped == [("ada", "")])  # at that very time
-        await soon(lambda: not r.engine.culler._tries)
+        await soon(lambda: not r.engine.stop_runner._tries)
         child.kill()
         child.wait()
         await r.engine.watcher.refresh()
@@ -883,11 +883,11 @@ async def test_a_server_that_nobody_is_signed_in_for_is_kept_by_nobody_and_stops
         r.children.append(child)
         assert r.engine.state.no_session_since("ada") == since
         [lease] = r.engine.state.leases.values()
-        assert lease_info(r.engine.state, r.engine.culler, r.engine.watcher, lease).no_session_since == since
+        assert lease_info(r.engine.state, r.engine.stop_runner, r.engine.watcher, lease).no_session_since == since
         await minutes(r, 70, replace(OPEN, busy_kernels=1))
-        assert not r.hub.stopped and not r.engine.culler._tries, "a cell runs"
+        assert not r.hub.stopped and not r.engine.stop_runner._tries, "a cell runs"
         for _ in range(5):
-            if not r.engine.culler._tries:  # no time may pass while it asks for the notebooks to be saved
+            if not r.engine.stop_runner._tries:  # no time may pass while it asks for the notebooks to be saved
                 await minutes(r, 1)
         await r.engine.report("ada", "", replace(OPEN, saved=True))
         await stops_finish(r)

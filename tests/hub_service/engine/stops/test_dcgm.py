@@ -267,7 +267,7 @@ async def test_what_dcgm_measured_is_kept_with_the_samples(tmp_path: Path) -> No
         await lab.room.run("ada", "mig-1g.5gb")
         lab.measures(SMALL.gpu_instance_id, 0.5)
         await lab.turn()
-        sample = lab.engine.culler.sample_of(next(iter(lab.engine.state.leases.values())))
+        sample = lab.engine.stop_runner.sample_of(next(iter(lab.engine.state.leases.values())))
         assert sample is not None
         assert (sample.used_percent, sample.source, sample.memory_used_bytes, sample.pids) == (50.0, "dcgm", 0, ())
 

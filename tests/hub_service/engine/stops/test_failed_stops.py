@@ -12,7 +12,6 @@ from hub_extensions.adapters.hub.jupyterhub_api import StopRefused
 from hub_extensions.adapters.linux import procfs
 from hub_extensions.adapters.store import JournalFilter
 from hub_extensions.core.messages import Stopped
-from hub_extensions.hub_service.engine.stops.failed_stops import StopAlarm
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, is_stopped, room
@@ -27,7 +26,8 @@ DEADLINE = 5
 
 async def alarms(r: Room | PodRoom) -> list[tuple[str, str, int]]:
     """Who has one, why, and after how many tries."""
-    await r.engine.failed_stops.refresh()
+    await r.engine.stop_runner.decide_all()
+    await r.engine.stop_runner.go_on()
     return [(each.user, each.fault, each.tries) for each in (await r.engine.culling()).failed_stops]
 
 
@@ -89,17 +89,14 @@ async def test_a_server_that_comes_back_while_its_alarm_is_noted_is_not_ended(
     async with room(tmp_path, small(0)) as r:
         await culled(r)
         await pass_minutes(r, DEADLINE)
-        note, ended = r.engine.failed_stops._note, list[int]()
-
-        async def back_meanwhile(new: list[StopAlarm]) -> None:
-            await note(new)
-            r.hub.run("ada", pid=r.children[0].pid)
-            await r.engine.reconciler.reconcile()
-
+        ended = list[int]()
+        await r.engine.stop_runner.decide_all()
+        assert await noted(r) == [("ada", "alive")]
+        r.hub.run("ada", pid=r.children[0].pid)
+        await r.engine.reconciler.reconcile()
         with monkeypatch.context() as patch:
-            patch.setattr(r.engine.failed_stops, "_note", back_meanwhile)
             patch.setattr(procfs, "send_signal", lambda pid, *_: ended.append(pid))
-            await r.engine.failed_stops.refresh()
+            await r.engine.stop_runner.go_on()
         assert [each.state for each in await r.engine.leases()] == ["running"]
         assert ended == [] and await alarms(r) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.adapters.hub.jupyterhub_api import HubAway, StartRefused, StopAnswer
+from hub_extensions.adapters.hub.jupyterhub_api import HubAway, HubServer, StartRefused, StopAnswer
 from hub_extensions.core.messages import Ask, SignedOut, Started, Stopped
 from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.stops import runner
 from tests.fakes.machine import HubAsTold, small
-from tests.hub_service.engine.room import Hands, Room, room, settings
+from tests.hub_service.engine.room import Hands, Room, is_stopped, room, settings
 from tests.hub_service.engine.stops.test_culler import OPEN, minutes, one_turn, stops_finish
+from tests.patience import soon
 
 pytestmark = pytest.mark.programs
 SMALL = "mig-1g.5gb"
@@ -53,6 +56,24 @@ class HubWithAnotherStop(HubAsTold):
     async def stop(self, user: str, server: str) -> StopAnswer:
         self.running[user, server] = replace(self.running[user, server], ready=False, pending="stop")
         return await super().stop(user, server)
+
+
+class HubThatSaysNothing(HubAsTold):
+    """While `silent`, nobody hears anything about a server; or the answer is `wrong`."""
+
+    silent, asked = False, 0
+    wrong: Exception | None = None
+
+    async def server(self, user: str, server: str) -> HubServer | None:
+        if self.wrong is not None:
+            raise self.wrong
+        if self.silent:
+            self.asked += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.asked -= 1
+        return await super().server(user, server)
 
 
 @asynccontextmanager
@@ -107,14 +128,14 @@ def told(r: Room) -> list[str]:
 
 async def test_it_comes_back_once_its_gpu_is_free_with_its_own_options_and_its_user_reads_it(tmp_path: Path) -> None:
     async with culled(tmp_path) as r:
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert r.hub.started == [], "the stop is not proved yet"
         await is_free(r)
-        await r.engine.returns.go_on()
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
+        await r.engine.stop_runner.go_on()
         assert r.hub.started == [("ada", "", {"profile": "torch", "offer": "cpu"})]
         await starts(r)
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         shown = r.engine.server_state("ada", "")
         assert shown is not None and shown.share == 0.0
         assert [warning.reason for warning in shown.warnings] == ["runs-without-gpu"]
@@ -124,7 +145,7 @@ async def test_it_comes_back_once_its_gpu_is_free_with_its_own_options_and_its_u
         ]
         assert [row.user for row in await r.engine.store.journal() if row.kind == "returned"] == ["ada"]
         r.engine.state.facts.clear()
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert not r.engine.state.returns
 
 
@@ -145,13 +166,13 @@ async def test_who_gives_the_gpu_back_is_stopped_at_once_and_comes_back_only_whe
         with pytest.raises(Refused, match="not known to run"):
             await r.engine.give_back("ada", "", cpu)
         await is_free(r)
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert [options for _, _, options in r.hub.started] == [{"profile": "torch", "offer": "cpu"}] * cpu
         [record] = (await r.engine.usage(None, None)).uses
         assert record.end == "user"
         if cpu:
             await starts(r)
-            await r.engine.returns.go_on()
+            await r.engine.stop_runner.go_on()
         why = "You gave its GPU back. It starts again without one." if cpu else "You gave its GPU back."
         back = ["Your server runs again, without a GPU."] * cpu
         assert told(r) == [f"Your server was stopped. {why} Your files are kept.", *back], "nobody lost a GPU"
@@ -165,16 +186,16 @@ async def test_a_kill_at_any_moment_starts_it_all_the_same_and_only_once(tmp_pat
     child.wait()
     async with culled(tmp_path, hub, hands) as r:  # killed between the stop and the start
         await r.engine.watcher.refresh()
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert len(hub.started) == 1
     async with culled(tmp_path, hub, hands) as r:  # killed after it had asked
         hands.pass_time(timedelta(minutes=1))
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert len(hub.started) == 1
         await starts(r)
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
     async with culled(tmp_path, hub, hands) as r:
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         shown = r.engine.server_state("ada", "")
         assert shown is not None and [warning.reason for warning in shown.warnings] == ["runs-without-gpu"]
         assert len(hub.started) == 1
@@ -188,7 +209,7 @@ async def test_where_there_is_no_room_for_it_its_user_reads_that(
     async with culled(tmp_path, hub) as r:
         await is_free(r)
         for _ in range(5):
-            await r.engine.returns.go_on()
+            await r.engine.stop_runner.go_on()
             r.hands.pass_time(timedelta(seconds=30))
         assert hub.asked == asked and not r.engine.state.returns
         assert any("could not come back without a GPU" in text and why in text for text in told(r))
@@ -199,7 +220,7 @@ async def test_a_hub_that_fails_is_asked_again_when_a_server_is_to_come_back(tmp
     hub = HubThatStartsNothing(status)
     async with culled(tmp_path, hub) as r:
         await is_free(r)
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert hub.asked == 1 and [back.user for back in r.engine.state.returns.values()] == ["ada"]
 
 
@@ -207,9 +228,9 @@ async def test_who_starts_a_server_meanwhile_has_that_one(tmp_path: Path) -> Non
     async with culled(tmp_path) as r:
         await is_free(r)
         await r.run("ada", SMALL)
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         r.hands.pass_time(timedelta(minutes=1))
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert r.hub.started == [] and not r.engine.state.returns
 
 
@@ -219,10 +240,10 @@ async def test_while_the_hub_still_stops_it_its_start_waits(tmp_path: Path) -> N
         r.hub.run("ada")
         r.hub.running["ada", ""] = replace(r.hub.running["ada", ""], ready=False, pending="stop")
         await is_free(r)
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert r.hub.started == [] and r.engine.state.returns
         del r.hub.running["ada", ""]
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert len(r.hub.started) == 1
 
 
@@ -231,7 +252,7 @@ async def test_a_stop_whose_answer_was_lost_brings_it_back_all_the_same(tmp_path
     async with soft(tmp_path, HubThatFallsSilent()) as r:
         await idle_end(r)
         await stops_finish(r)
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert r.hub.started == [], "its stop is not proved"
         if reported:
             await r.engine.stopped(Stopped("ada", "", asked=True))
@@ -241,7 +262,7 @@ async def test_a_stop_whose_answer_was_lost_brings_it_back_all_the_same(tmp_path
         assert [row.user for row in await r.engine.store.journal() if row.kind == "culled"] == ["ada"]
         assert any("was stopped" in text for text in told(r))
         await is_free(r)
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert len(r.hub.started) == 1
 
 
@@ -249,7 +270,7 @@ async def test_a_kill_right_after_the_hub_was_asked_for_the_stop_loses_neither_r
     hub, hands = HubThatFallsSilent(), Hands()
     async with soft(tmp_path, hub, hands) as r:
         await idle_end(r)
-        r.engine.culler._put_off = never  # type: ignore[method-assign]
+        r.engine.stop_runner._put_off = never  # type: ignore[method-assign]
         await stops_finish(r)
         child = r.children.pop()
     try:
@@ -260,7 +281,7 @@ async def test_a_kill_right_after_the_hub_was_asked_for_the_stop_loses_neither_r
             child.kill()
             child.wait()
             await is_free(r)
-            await r.engine.returns.go_on()
+            await r.engine.stop_runner.go_on()
             assert len(hub.started) == 1
     finally:
         child.kill()
@@ -278,7 +299,7 @@ async def test_a_stop_that_the_hub_never_heard_of_leaves_no_return(tmp_path: Pat
         await idle_end(r)
         await stops_finish(r)
         assert r.engine.state.returns
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert not r.engine.state.returns, "it runs on, so whoever stops it now is its user"
 
 
@@ -318,6 +339,38 @@ async def test_who_is_no_user_of_the_hub_any_more_starts_nothing(tmp_path: Path)
     async with culled(tmp_path) as r:
         await is_free(r)
         r.hub.deleted.add("ada")
-        await r.engine.returns.go_on()
+        await r.engine.stop_runner.go_on()
         assert r.hub.started == [] and not r.engine.state.returns
         assert any("could not come back" in text for text in told(r))
+
+
+async def test_a_return_that_waits_for_the_hub_delays_no_other_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "EVERY", 0.01)
+    hub = HubThatSaysNothing()
+    async with room(tmp_path, small(0), small(1), hub=hub) as r:
+        await r.run("ada", SMALL)
+        ben, _ = await r.run("ben", SMALL)
+        await r.engine.give_back("ada", "", True)
+        await one_turn(r)
+        await stops_finish(r)
+        assert r.engine.state.returns and ben.grant is not None
+        hub.silent = True
+        turns = asyncio.ensure_future(r.engine.stop_runner.run())
+        await soon(lambda: hub.asked)
+        await r.engine.admin_orders.stop(ben.grant.lease, 0, "the course begins", "root")
+        await soon(lambda: is_stopped(r, "ben"))
+        turns.cancel()
+        await soon(lambda: turns.done() and not hub.asked)
+
+
+async def test_an_error_that_nobody_expected_ends_the_turns_so_that_the_service_reports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "EVERY", 0.01)
+    hub = HubThatSaysNothing()
+    async with culled(tmp_path, hub) as r:
+        hub.wrong = RuntimeError("no such thing")
+        with pytest.raises(RuntimeError, match="no such thing"):
+            await asyncio.wait_for(r.engine.stop_runner.run(), 5)

@@ -122,7 +122,7 @@ async def test_a_stop_of_the_culler_is_told_by_its_cause_whoever_reports_the_end
         _, child = await r.run("ada", SMALL)
         r.engine.state.samples = {"MIG-small-0": sample(r, 0.0)}
         while not is_stopped(r):
-            await r.engine.culler.decide_all()
+            await r.engine.stop_runner.decide_all()
             r.hands.pass_time(timedelta(minutes=1))
             r.engine.state.read_at = r.engine.state.clock.now()
         child.kill()
@@ -146,10 +146,10 @@ async def test_figures_are_kept_by_the_minute_and_in_the_record_over_a_restart(t
         for used in (None, 40.0, 80.0, None):
             r.engine.state.samples = {"MIG-small-0": sample(r, used, None if used is None else 2**30)}
             for _ in range(4):
-                await r.engine.culler.decide_all()
+                await r.engine.stop_runner.decide_all()
                 hands.pass_time(timedelta(seconds=15))
                 r.engine.state.read_at = r.engine.state.clock.now()
-        await r.engine.culler.decide_all()
+        await r.engine.stop_runner.decide_all()
         rows = await r.engine.store.samples(lease, hands.wall - timedelta(hours=1))
         begin = rows[0].at - timedelta(minutes=1)
         assert [(row.used_percent, row.memory_bytes, row.source) for row in rows] == [
@@ -205,7 +205,7 @@ async def test_on_a_cluster_a_record_has_its_node_and_a_lost_one_is_told_apart_f
 ) -> None:
     async with pod_room(tmp_path) as r:
         ada = await r.run("ada")
-        await r.engine.culler.decide_all()
+        await r.engine.stop_runner.decide_all()
         r.cluster.set_node("a", ready=False)
         await r.refresh()
         await r.engine.give_up(ada.id, "root")
@@ -221,9 +221,9 @@ async def test_on_a_cluster_a_record_has_its_node_and_a_lost_one_is_told_apart_f
 async def test_on_a_cluster_minutes_are_kept_by_the_lease_though_no_device_is_known(tmp_path: Path) -> None:
     async with pod_room(tmp_path) as r:
         lease = await r.run("ada")
-        r.engine.culler.figure_of = lambda _: Figure(30.0, 2**30, "dcgm")  # type: ignore[method-assign]
+        r.engine.stop_runner.figure_of = lambda _: Figure(30.0, 2**30, "dcgm")  # type: ignore[method-assign]
         for _ in range(9):
-            await r.engine.culler.decide_all()
+            await r.engine.stop_runner.decide_all()
             r.hands.pass_time(timedelta(seconds=10))
         rows = await r.engine.store.samples(lease.id, r.hands.wall - timedelta(hours=1))
         assert [(row.key, row.device, row.used_percent, row.source) for row in rows] == [(lease.id, "", 30.0, "dcgm")]
@@ -323,7 +323,7 @@ async def test_a_server_that_nobody_opens_ends_unopened(tmp_path: Path) -> None:
         _, child = await r.run("ada", SMALL)
         while not is_stopped(r):
             await r.engine.report("ada", "", Report(False, 0, 0, None))
-            await r.engine.culler.decide_all()
+            await r.engine.stop_runner.decide_all()
             r.hands.pass_time(timedelta(seconds=40))
         child.kill()
         child.wait()

@@ -1,7 +1,14 @@
-"""Carry out stops: measure the use of a server, let ``core/culling`` decide, warn the user, drain, ask the hub.
+"""Carry out every stop: decide about all servers, warn, drain, ask the hub, prove the end, start without a GPU.
 
-During the drain, cells are interrupted, notebooks are saved and the user's own hook runs. Then the server is checked
-once more, so that a user who came back keeps working. The states of a stop are in ``core/stops/lifecycle.py``.
+`StopRunner.run` is the only loop. A turn takes the record of each stop (`StopRecord`) and asks `core/culling` and
+`core/stops` for its next step:
+
+* What follows from the evidence, for all servers in one transaction: a stop is announced, moved, withdrawn or begun,
+  and administrators see the stops that have passed their deadline (`decide_all`).
+* A stop that begins is carried out by a task of its own: it waits for the drain, checks the server once more, so that a
+  user who came back keeps working, and asks the hub.
+* After that, a server that the hub only reports as stopped is ended, and one that comes back is started without a GPU
+  (`go_on`).
 """
 
 from __future__ import annotations
@@ -10,55 +17,77 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer, StopAnswer
+from hub_extensions.adapters.hub.jupyterhub_api import (
+    HubApi,
+    HubAway,
+    HubRefused,
+    HubServer,
+    StartRefused,
+    StopAnswer,
+)
 from hub_extensions.adapters.linux.timeouts import with_timeout
-from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
-from hub_extensions.core import culling, stops
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable
+from hub_extensions.core import culling, messages, stops
 from hub_extensions.core.culling import Action, Cause, CullDecision, ServerFacts
 from hub_extensions.core.notices import Delivery, warning_channels, warning_notices
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
-from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.stops import (
+    TO_DO,
     DueStop,
+    ReturnSeen,
+    ReturnStep,
     ServerReturn,
     StopCause,
+    StopFault,
     StopKey,
     StopPause,
     StopRecord,
     StopState,
     Withdrawal,
+    fault_of,
 )
 from hub_extensions.core.stops import lifecycle as stopping
 from hub_extensions.core.stops.lifecycle import STOPS, StopEvent
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import end_of_cull
+from hub_extensions.hub_service.engine.line.leases import LeaseWatcher
+from hub_extensions.hub_service.engine.line.rights import UNANSWERED, Rights
 from hub_extensions.hub_service.engine.state.batches import in_batches
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
-from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transactions
+from hub_extensions.hub_service.engine.state.transaction import Transactions
 from hub_extensions.hub_service.engine.stops.dcgm import Dcgm
 from hub_extensions.hub_service.engine.stops.server_evidence import REPORTS_LAST, ServerEvidence
-from hub_extensions.hub_service.engine.stops.stop_records import CULLED, TO_END, stopped_notice
+from hub_extensions.hub_service.engine.stops.stop_records import failed_row, return_outcome, with_back
 from hub_extensions.hub_service.engine.uses.usage import Measuring
 from hub_extensions.hub_service.engine.views.cull_audit import warned_rows
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-EVERY = 5.0  # seconds between two decisions
-SHORTEST_TURN = 0.2  # minimum seconds between two decisions
+EVERY = 5.0  # seconds between two turns
+EVERY_IN_RETURNS = 2.0  # seconds between two turns while a server is to be started again without a GPU
+SHORTEST_TURN = 0.2  # minimum seconds between two turns
+NOT_FREE = explain("not-back-in-time")
+NO_ROOM = explain("not-back-no-room")
 AT_A_TIME = 200  # servers that are judged before other tasks of the event loop run
 
 _Judgement = tuple[ServerFacts, ServerFacts, CullDecision]
 
 
-class Culler(ServerEvidence):
-    """Decides about all running servers every few seconds, warns their users, and asks the hub to stop servers."""
+class StopRunner(ServerEvidence):
+    """Takes the next step of every stop, every few seconds.
+
+    Attributes:
+        failed: key of a stop that is not over by its deadline -> why, as a code and as a sentence for administrators.
+    """
 
     def __init__(
         self,
@@ -66,10 +95,15 @@ class Culler(ServerEvidence):
         transaction: Transactions,
         hub: HubApi,
         dcgm: Dcgm,
+        leases: LeaseWatcher,
+        rights: Rights,
     ) -> None:
         super().__init__(state, dcgm)
         self.transaction = transaction
         self.hub = hub
+        self.leases = leases
+        self.rights = rights
+        self.failed: dict[StopKey, tuple[StopFault, Reason]] = {}
         self._tries: dict[StopKey, asyncio.Task[None]] = {}
         self.measuring = Measuring(state)
         self._dry: dict[tuple[str, str], datetime] = {}
@@ -79,28 +113,46 @@ class Culler(ServerEvidence):
         self._next_end: datetime | None = None
 
     async def run(self) -> None:
-        """Decide about all servers every few seconds, and at once after a stop is over, until cancelled."""
-        while True:
-            # before the first decision, too: the use of some devices is known from the second reading on
-            with suppress(asyncio.TimeoutError):
-                await with_timeout(self.next_turn(), self._soon.wait())
-            self._soon.clear()
-            try:
-                await self.decide_all()
-            except Refused as problem:
-                log.debug("nothing is culled: %s", problem)
+        """Take a turn every few seconds, and at once after an order or the end of a try, until cancelled.
+
+        What waits for the hub or the cluster does not delay the next turn.
+        """
+        going_on: asyncio.Task[None] | None = None
+        try:
+            while True:
+                # before the first decision, too: the use of some devices is known from the second reading on
+                with suppress(asyncio.TimeoutError):
+                    await with_timeout(self.next_turn(), self._soon.wait())
+                self._soon.clear()
+                try:
+                    await self.decide_all()
+                except Refused as problem:
+                    log.debug("nothing is culled: %s", problem)
+                if going_on is None or going_on.done():
+                    if going_on is not None:
+                        going_on.result()  # raises what was not expected
+                    going_on = asyncio.ensure_future(self.go_on())
+        finally:
+            if going_on is not None:
+                going_on.cancel()
 
     def next_turn(self) -> float:
-        """Return the seconds until the next decision. They are fewer than usual if a server has to stop before."""
+        """Return the seconds until the next turn. They are fewer than usual if a server has to stop or start before."""
+        if not self.state.hub_view.is_up:
+            return EVERY
         left = (self._next_end - self.state.clock.now()).total_seconds() if self._next_end is not None else EVERY
-        return min(max(left, SHORTEST_TURN), EVERY) if self.state.hub_view.is_up else EVERY
+        returns = any(back.run is None for back in self.state.returns.values())
+        return min(max(left, SHORTEST_TURN), EVERY, EVERY_IN_RETURNS if returns else EVERY)
 
-    def decide_soon(self) -> None:
-        """Decide about all servers at once, because a stop was ordered or withdrawn."""
+    def turn_soon(self) -> None:
+        """Take the next turn at once, because a stop was ordered or withdrawn."""
         self._soon.set()
 
     async def decide_all(self) -> None:
-        """Decide about every server by the newest measurements, store measurements and warnings, and begin stops."""
+        """Decide about every server by the newest measurements, and store the next step of its stop.
+
+        The transaction also has the measurements, the warnings of users and the alarms for administrators.
+        """
         async with self.transaction() as transaction:
             now = self.state.clock.now()
             self._since = self._since or now
@@ -109,7 +161,7 @@ class Culler(ServerEvidence):
             ends = (each.begins_at for _, _, each in judged if each.action is Action.WARN)
             self._next_end = min((at for at in ends if at is not None and at > now), default=None)
             chosen = self._stops_to_begin(judged, now)
-            stops, over = list[StopRecord](), self._lost_stops(judged)
+            stops, over = dict[StopKey, StopRecord](), self._lost_stops(judged)
             changed, warnings, begun = [], list[Delivery](), list[tuple[StopRecord, ServerFacts, CullDecision]]()
             for facts, seen, decision in judged:
                 before = self.state.stop_of(seen)
@@ -121,16 +173,19 @@ class Culler(ServerEvidence):
                 if stop is None and before is not None:
                     over.append(before.key)
                 elif stop is not None and stop is not before:
-                    stops.append(stop)
+                    stops[stop.key] = stop
                 self._dry_run(seen, decision, now)
                 if seen is not facts and seen != facts:
                     changed.append(seen)
                     warnings += self._warnings(facts, seen, now)
             measured, figures = await self.measuring.take(self.figure_of, self.device_of)
             transaction.state.take_measured(measured)
-            rows = warned_rows(self.state, self.grounds, judged)
+            left = {key: stop for key, stop in {**self.state.stops, **stops}.items() if key not in over}
+            alarmed, alarms = self._new_alarms(left, judged)
+            stops.update(alarmed)
+            rows = (*warned_rows(self.state, self.grounds, judged), *alarms)
             changes = replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows)
-            await transaction.write(replace(changes, stops=tuple(stops), gone_stops=tuple(over)))
+            await transaction.write(replace(changes, stops=tuple(stops.values()), gone_stops=tuple(over)))
             for stop, seen, decision in begun:
                 self._try(stop, seen, decision)
             self.measuring.written()
@@ -248,31 +303,120 @@ class Culler(ServerEvidence):
                 extra={"user": facts.user, "server": facts.server},
             )
 
+    def _new_alarms(
+        self, stops: Mapping[StopKey, StopRecord], judged: Sequence[_Judgement]
+    ) -> tuple[dict[StopKey, StopRecord], list[JournalRow]]:
+        """Find the stops that have passed their deadline, and log new ones.
+
+        Args:
+            stops: the stops after the decisions of this turn.
+            judged: these decisions.
+
+        Returns:
+            The stops whose alarm is to be written to the journal, with a row for each. Each alarm is written once, also
+            if this service is restarted.
+        """
+        due = {_key(seen): seen.started for _, seen, decision in judged if decision.action is Action.STOP}
+        before, found, rows = self.failed, dict[StopKey, tuple[StopFault, Reason]](), list[JournalRow]()
+        alarmed = dict[StopKey, StopRecord]()
+        for key, stop in stops.items():
+            failed = self._fault(stop, stop.run is not None and due.get(key) == stop.run)
+            if failed is None:
+                continue
+            found[key] = failed
+            if stop.alarmed:
+                continue
+            if key not in before:
+                text, about = (
+                    "a stop has failed (%s): %s It is tried again.",
+                    {"user": stop.user, "server": stop.server},
+                )
+                log.error(text, failed[0].value, failed[1].message, extra=about)
+            alarmed[key] = replace(stop, alarmed=True)
+            rows.append(failed_row(self.state, stop, *failed))
+        for key in before.keys() - found.keys():
+            log.warning("a stop that had failed is over", extra={"user": key[0], "server": key[1]})
+        self.failed = found  # the alarm is shown even if it cannot be written
+        return alarmed, rows
+
+    def _fault(self, stop: StopRecord, is_due: bool) -> tuple[StopFault, Reason] | None:
+        """Return why a stop has passed its deadline, as a code and as a sentence. `None` if it has not.
+
+        A server that the hub has forgotten but not stopped gets no alarm.
+
+        Args:
+            stop: the record of the stop.
+            is_due: whether this run of the server still has to stop.
+        """
+        now, deadline = self.state.clock.now(), self.state.policy.stop_deadline
+        if stop.state is not StopState.ENDING:
+            fault = fault_of(stop, None, deadline, now) if is_due else None
+            return None if fault is None or stop.pause is None else (fault, _refused_with(stop.pause.why))
+        lease = self.state.leases.get(stop.lease)
+        if lease is None or lease.state is not LeaseState.ENDING:
+            return None
+        listed = self.state.lists(lease)
+        if listed is None and stop.key in self.failed:
+            return self.failed[stop.key]  # the hub's list is unknown, and the lease is still ending
+        fault = fault_of(stop, listed, deadline, now)
+        if fault is not StopFault.ALIVE:
+            return None if fault is None else (fault, explain("stop-hangs"))
+        left = self.leases.what_is_left(lease)
+        return fault, explain("stop-left", left=left) if left else explain("stop-left-something")
+
+    def failed_stops(self) -> tuple[messages.FailedStop, ...]:
+        """Return the stops that have passed their deadline, for administrators, the oldest first."""
+        wall, found = self.state.clock.wall, list[messages.FailedStop]()
+        for key, (fault, why) in self.failed.items():
+            stop = self.state.stops.get(key)
+            held = self.state.leases.get(key[2]) or self.state.facts.get(key[:2])
+            if stop is None or held is None or stop.delayed_since is None:
+                continue  # it is over since the last turn
+            found.append(
+                messages.FailedStop(
+                    user=stop.user,
+                    server=stop.server,
+                    offer=held.offer,
+                    since=wall(stop.delayed_since),
+                    fault=fault.value,
+                    tries=0 if stop.pause is None else stop.pause.failures,
+                    next_try=None if stop.pause is None else wall(stop.pause.until),
+                    text=why.message,
+                    to_do=TO_DO[fault],
+                )
+            )
+        return tuple(sorted(found, key=lambda each: each.since))
+
     # -------------------------------------------------------------- stopping
 
     def _try(self, stop: StopRecord, facts: ServerFacts, decision: CullDecision) -> None:
-        task = asyncio.ensure_future(self._stop(stop, facts, decision))
+        task = asyncio.ensure_future(self._stop(stop, facts, decision.stops_at))
         self._tries[stop.key] = task
         task.add_done_callback(lambda _: self._tries.pop(stop.key, None))
 
-    async def _stop(self, stop: StopRecord, facts: ServerFacts, decision: CullDecision) -> None:
+    async def _stop(self, stop: StopRecord, facts: ServerFacts, at: datetime | None) -> None:
         """Wait until a server is drained, check it once more, and ask the hub to stop it.
 
         If the hub refuses or does not answer, the next try begins after a pause.
+
+        Args:
+            stop: the stop, whose drain has begun.
+            facts: of the run.
+            at: the announced time of the stop. `None` if the server stops as soon as it is drained.
         """
         about = {"user": facts.user, "server": facts.server}
         try:
-            if not await self._drained(stop, decision.stops_at):
+            if not await self._drained(stop, at):
                 return
             server = await self.hub.server(facts.user, facts.server)
             if stop.asked is not None and (server is None or server.pending == "stop"):
-                await self._stopped(facts, decision)  # the answer was lost, or we were killed
+                await self._stopped(facts)  # the answer was lost, or we were killed
                 return
-            sent = await self._ask(facts, server)
-            if sent is None or await self.hub.stop(facts.user, facts.server) is not StopAnswer.ASKED:
+            asked = await self._ask(facts, server)
+            if not asked or await self.hub.stop(facts.user, facts.server) is not StopAnswer.ASKED:
                 await self._put_off(facts)
                 return
-            await self._stopped(facts, sent)
+            await self._stopped(facts)
         except (HubAway, HubRefused) as problem:
             away = isinstance(problem, HubAway)
             wished = None if isinstance(problem, HubAway) else problem.retry_after
@@ -323,7 +467,7 @@ class Culler(ServerEvidence):
         sample = None if lease is None or ended is None else self.sample_of(lease)
         return stops.awaits_sample(sample, ended, self.state.clock.utc_now())
 
-    async def _ask(self, facts: ServerFacts, server: HubServer | None) -> CullDecision | None:
+    async def _ask(self, facts: ServerFacts, server: HubServer | None) -> bool:
         """Check the server once more, and record that the hub is asked to stop this run of the server.
 
         Args:
@@ -331,18 +475,18 @@ class Culler(ServerEvidence):
             server: the server as the hub lists it now. `None` if the hub does not list it.
 
         Returns:
-            The decision to stop it. `None` if another run is there, the user came back, or the stop was withdrawn.
+            False if another run is there, the user came back, or the stop was withdrawn.
         """
         await self.dcgm.refresh()  # DCGM's last measurements are some seconds old
         async with self.transaction() as transaction:
             current, stop = self.state.facts.get((facts.user, facts.server)), self.state.stop_of(facts)
             if current is None or current.started != facts.started or server is None or not server.ready:
-                return None
+                return False
             known, now = self.known(current), self.state.clock.now()
             seen = self.observe(current, known, now)
             decision = self.decision(seen, known)
             if decision.action is not Action.STOP or stop is None or not stop.begun:
-                return None
+                return False
             soft, back = known.policy.restart_on_cpu, None
             if stops.comes_back(stop.orders, decision.cause, soft=soft, on_gpu=seen.lease is not None):
                 options = stops.cpu_options(server.user_options)
@@ -351,7 +495,7 @@ class Culler(ServerEvidence):
             grounds = self.grounds(seen, self.state.leases.get(seen.lease or ""))
             asked = stopping.ask(stop, _causes(decision), grounds, back, now)
             await transaction.write(Changes(stops=(asked,)))
-            return decision
+            return True
 
     async def _put_off(self, facts: ServerFacts, pause: StopPause | None = None, *, is_unsure: bool = False) -> None:
         """Put the stop of this run of a server off until a pause is over.
@@ -373,32 +517,118 @@ class Culler(ServerEvidence):
             kept = replace(current, cause=None)
             await transaction.write(Changes(facts=(kept,), stops=(stopping.put_off(stop, pause),)))
 
-    async def _stopped(self, facts: ServerFacts, decision: CullDecision) -> None:
+    async def _stopped(self, facts: ServerFacts) -> None:
+        """Record that the hub has stopped this run of a server; `with_stops` adds the journal's row and the notice."""
         key = (facts.user, facts.server)
         async with self.transaction() as transaction:
             current, stop = self.state.facts.get(key), self.state.stop_of(facts)
             if current is None or current.started != facts.started:
-                return  # its end was noticed elsewhere and is written already (`stop_records.py`)
+                return  # its end was noticed elsewhere and is written already
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
-            wall = self.state.clock.utc_now()
-            cause, why = decision.cause, _why(decision)
-            grounds = self.grounds(facts, lease)
-            if stop is not None and stop.asked is not None and stop.why is not None:
-                cause, why, grounds = stop.cause, stop.why, stop.grounds
-            row = JournalRow.because(wall, CULLED, (facts.lease, *key), [why], SERVICE, grounds)
             transaction.state.touch(facts.user, facts.server)
-            self.state.count_cull(cause, self.state.rule_of(facts.user, facts.offer))
-            log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
             await transaction.write(
                 Changes(
                     leases=(ending,) if isinstance(ending, Lease) else (),
-                    gone_facts=((facts.user, facts.server),),
-                    journal=(row,),
-                    notices=(stopped_notice(row),),
-                    end=end_of_cull(cause),
+                    gone_facts=(key,),
+                    end=end_of_cull(None if stop is None else stop.cause),
                 )
             )
+
+    # -------------------------------------------------------------- after the stop
+
+    async def go_on(self) -> None:
+        """Take the next step of each stop after the hub was asked, one after another, if there is one now.
+
+        What is left of a server that the hub reports as stopped is ended. A server that is to come back is started
+        without a GPU.
+        """
+        for key in tuple(self.state.stops):
+            stop = self.state.stops.get(key)
+            try:
+                if stop is not None and key in self.failed:
+                    await self._end_again(stop)
+                if stop is not None and stop.back is not None:
+                    await self._bring_back(stop, stop.back)
+            except (HubAway, HubRefused, Refused) as problem:
+                log.debug("a stop waits: %s", problem, extra={"user": key[0], "server": key[1]})
+
+    async def _end_again(self, stop: StopRecord) -> None:
+        """End the process or pod of a server that the hub reports as stopped. Each further try has a longer pause."""
+        now, (fault, why) = self.state.clock.now(), self.failed[stop.key]
+        if fault is not StopFault.ALIVE or (stop.pause is not None and now < stop.pause.until):
+            return
+        async with self.transaction() as transaction:  # so that the lease does not become a running one meanwhile
+            lease, current = self.state.leases.get(stop.lease), self.state.stops.get(stop.key)
+            if lease is None or lease.state is not LeaseState.ENDING or self.state.lists(lease) is not False:
+                return
+            if current is None:
+                return
+            tried = replace(current, pause=stops.pause_after(current.pause, now, why=why.message))
+            with suppress(StoreUnavailable):  # the server is ended even if the pause cannot be written
+                await transaction.write(Changes(stops=(tried,)))
+        await self.leases.end_again(lease)  # no other task has run since the transaction
+
+    async def _bring_back(self, stop: StopRecord, back: ServerReturn) -> None:
+        """Take the next step of a server's return without a GPU."""
+        key = (stop.user, stop.server)
+        server = await self.hub.server(*key) if back.run is None else None
+        stopping = stop.began is not None or (server is not None and server.pending == "stop")
+        held = any((lease.user, lease.server) == key for lease in self.state.leases.values())
+        ticket, facts = self.state.live_ticket(*key), self.state.facts.get(key)
+        run, on_gpu = (None, False) if facts is None else (facts.started, facts.lease is not None)
+        seen = ReturnSeen(held, ticket is not None, server is not None, run, on_gpu, stopping)
+        now = self.state.clock.now()
+        step = stops.next_step(back, seen, now)
+        if step is ReturnStep.START:
+            await self._start(stop, replace(back, asked=now, tries=back.tries + 1))
+        elif step is ReturnStep.BACK and facts is not None:
+            await self._note_return(stop, replace(back, run=facts.started), return_outcome(self.state, back))
+        elif step is ReturnStep.GIVE_UP:
+            await self._give_up(stop, back, NOT_FREE if back.asked is None else NO_ROOM)
+        elif step is ReturnStep.FORGET:
+            await self._note_return(stop, None)
+
+    async def _start(self, stop: StopRecord, asked: ServerReturn) -> None:
+        """Ask the hub to start a server without a GPU. The request is written before it is sent."""
+        refused = await self.rights.ask_anew(asked.user, CPU)
+        if refused is UNANSWERED:
+            return
+        if isinstance(refused, Reason):
+            await self._give_up(stop, asked, refused)
+            return
+        if not await self._note_return(stop, asked):
+            return  # a sign-out came meanwhile
+        try:
+            await self.hub.start(asked.user, asked.server, asked.options, returns=True)
+        except StartRefused as problem:
+            if problem.status < 500 and problem.status != 429:
+                await self._give_up(stop, asked, explain("not-back-hub-said", answer=problem.message))
+            else:
+                log.warning("a server does not come back yet: %s", problem, extra={"user": asked.user})
+
+    async def _give_up(self, stop: StopRecord, back: ServerReturn, why_not: Reason) -> None:
+        await self._note_return(stop, None, return_outcome(self.state, back, why_not))
+
+    async def _note_return(self, stop: StopRecord, after: ServerReturn | None, outcome: Changes | None = None) -> bool:
+        """Write the next step of a return.
+
+        Args:
+            stop: the stop before the step.
+            after: the return after the step. `None` to delete it.
+            outcome: the notice and the journal's row. `None` while there is no outcome.
+
+        Returns:
+            False if the return has been cancelled meanwhile; nothing is written then.
+        """
+        async with self.transaction() as transaction:
+            current = self.state.stops.get(stop.key)
+            if current is None or current.back is None:
+                return False
+            changed = with_back((current, after))
+            outcome = outcome or Changes()
+            await transaction.write(replace(outcome, stops=changed.stops, gone_stops=changed.gone_stops))
+            return True
 
     # -------------------------------------------------------------- withdrawals
 
@@ -478,5 +708,5 @@ def _announced_causes(decision: CullDecision) -> tuple[StopCause, ...]:
     return causes if is_announced else ()
 
 
-def _why(decision: CullDecision) -> Reason:
-    return decision.reason or explain(TO_END)
+def _refused_with(answer: str) -> Reason:
+    return explain("stop-refused-with", answer=answer)
