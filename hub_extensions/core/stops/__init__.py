@@ -27,7 +27,6 @@ from hub_extensions.core.stops.causes import (
 )
 from hub_extensions.core.stops.drain import (
     DrainSeen,
-    PagesHeard,
     awaits_sample,
     begins_before,
     is_after_hook,
@@ -46,7 +45,6 @@ from hub_extensions.core.stops.lifecycle import (
     with_earlier,
 )
 from hub_extensions.core.stops.returns import (
-    ReturnSeen,
     ReturnStep,
     ServerReturn,
     comes_back,
@@ -66,8 +64,6 @@ __all__ = [
     "DrainSeen",
     "DueStop",
     "Orderer",
-    "PagesHeard",
-    "ReturnSeen",
     "ReturnStep",
     "ServerReturn",
     "Stop",

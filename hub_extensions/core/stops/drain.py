@@ -24,34 +24,18 @@ BY_THE_CARD = ("nvml", "gpm", "simulated")
 
 
 @dataclass(frozen=True, slots=True)
-class PagesHeard:
-    """What the service has learned about the server's open pages since a stop began.
-
-    Attributes:
-        asked: when it learned that they were asked to save; `None` if it has not.
-        saved: when it learned that one of them has saved; `None` if it has not.
-    """
-
-    asked: datetime | None = None
-    saved: datetime | None = None
-
-    def after(self, report: ServerReport, now: datetime) -> PagesHeard:
-        """Return the updated value after one more report of the server."""
-        asked, saved = (now if report.asked else None), (now if report.saved else None)
-        return PagesHeard(self.asked or asked, self.saved or saved)
-
-
-@dataclass(frozen=True, slots=True)
 class DrainSeen:
     """What a server has reported since its drain (the time to save and to run the user's hook) began.
 
     Attributes:
-        pages: what is known about its open pages.
-        at_work: whether a cell or a program in a terminal ran, so that not only the user's hook may have used the GPU.
+        pages_asked: when the service learned that open pages were asked to save; `None` if it has not.
+        pages_saved: when it learned that one of them has saved; `None` if it has not.
+        at_work: a cell or a program in a terminal ran, so it is not only the user's hook that may have used the GPU.
         hook_ended: wall-clock time at which the user's hook had ended; `None` before that, and without a hook.
     """
 
-    pages: PagesHeard = PagesHeard()
+    pages_asked: datetime | None = None
+    pages_saved: datetime | None = None
     at_work: bool = False
     hook_ended: datetime | None = None
 
@@ -64,7 +48,8 @@ class DrainSeen:
         """
         ended = report.hook_ran and report.draining is False
         return DrainSeen(
-            self.pages.after(report, at),
+            self.pages_asked or (at if report.asked else None),
+            self.pages_saved or (at if report.saved else None),
             self.at_work or report.busy_kernels != 0 or report.busy_terminals != 0,
             self.hook_ended or (wall if ended else None),
         )
@@ -88,7 +73,7 @@ def may_stop_now(
     began: datetime,
     now: datetime,
     drain: timedelta,
-    pages: PagesHeard,
+    seen: DrainSeen,
 ) -> bool:
     """Return whether the drain of a server is over, so that the hub may be asked now to stop it.
 
@@ -97,7 +82,7 @@ def may_stop_now(
         began: when the stop began.
         now: the present time, by the clock of `began`.
         drain: how long the drain may take at most (`CullPolicy.drain`).
-        pages: what is known about open pages since then.
+        seen: what the server has reported since then.
     """
     if report is None:
         return True
@@ -108,11 +93,11 @@ def may_stop_now(
     most = max(drain, SAVING)
     if said.draining or waited >= most:
         return waited >= most
-    if pages.saved is not None:
-        return now - pages.saved >= OTHER_PAGES
-    if pages.asked is None and said.asked is False:
+    if seen.pages_saved is not None:
+        return now - seen.pages_saved >= OTHER_PAGES
+    if seen.pages_asked is None and said.asked is False:
         return waited >= HEARD  # without an open page, or without the request to save yet
-    return now - (pages.asked or began) >= SAVING
+    return now - (seen.pages_asked or began) >= SAVING
 
 
 def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -> bool:

@@ -75,27 +75,6 @@ class ServerReturn:
     ended: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnSeen:
-    """What is seen now of a server that is to be started again without a GPU.
-
-    Attributes:
-        holds_gpu: whether one of its leases (rights to a device) has not ended.
-        has_ticket: whether its user has asked for it again meanwhile, so that it waits in line or is starting.
-        listed: whether the hub lists it, running or pending.
-        run: when its present run was ready (`ServerFacts.started`); `None` if no run is ready.
-        on_gpu: whether the present run has a GPU.
-        stopping: whether its stop is under way, by this service or by the hub.
-    """
-
-    holds_gpu: bool
-    has_ticket: bool
-    listed: bool
-    run: datetime | None
-    on_gpu: bool = False
-    stopping: bool = False
-
-
 def comes_back(orders: Collection[StopCause], cause: Cause | None, *, soft: bool, on_gpu: bool) -> bool:
     """Return whether a server that is stopped is started again without a GPU.
 
@@ -120,33 +99,41 @@ def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:
     return {**others_of(options), "offer": CPU}
 
 
-def next_step(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep:
-    """Return what to do next about a server that is to come back, by the table in the module's docstring.
+def next_step(
+    back: ServerReturn,
+    now: datetime,
+    *,
+    holds_gpu: bool,
+    has_ticket: bool,
+    listed: bool,
+    run: datetime | None,
+    on_gpu: bool = False,
+    stopping: bool = False,
+) -> ReturnStep:
+    """Return what to do next about a server that is to come back, by the table above.
 
     Args:
-        back: the server that is to come back.
-        seen: what is seen of it now.
-        now: the present time of the running clock.
+        back: the return so far.
+        holds_gpu: one of the server's leases (rights to a device) has not ended.
+        has_ticket: its user has asked for it again meanwhile, so that it waits in line or is starting.
+        listed: the hub lists it, running or pending.
+        run: when its present run was ready (`ServerFacts.started`); `None` if no run is ready.
+        on_gpu: the present run has a GPU.
+        stopping: its stop is under way, by this service or by the hub.
     """
     if back.run is not None:
-        return ReturnStep.WAIT if seen.run == back.run else ReturnStep.FORGET
+        return ReturnStep.WAIT if run == back.run else ReturnStep.FORGET
     if back.asked is not None:
-        return _asked(back, seen, now)
-    if seen.has_ticket:
+        if run is not None:
+            return ReturnStep.FORGET if on_gpu else ReturnStep.BACK
+        if has_ticket or listed or now - back.asked < ANSWER:
+            return ReturnStep.WAIT
+        return ReturnStep.START if back.tries < MOST_TRIES else ReturnStep.GIVE_UP
+    if has_ticket:
         return ReturnStep.FORGET
-    if seen.run is not None:
-        runs_on = seen.run != back.ended or (seen.listed and not seen.stopping)
-        return ReturnStep.FORGET if runs_on else ReturnStep.WAIT
-    if seen.holds_gpu or seen.stopping:
+    if run is not None:
+        return ReturnStep.FORGET if run != back.ended or (listed and not stopping) else ReturnStep.WAIT
+    if holds_gpu or stopping:
         late = back.stopped is not None and now - back.stopped > LONGEST_STOP
         return ReturnStep.GIVE_UP if late else ReturnStep.WAIT
-    return ReturnStep.FORGET if seen.listed else ReturnStep.START
-
-
-def _asked(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep:
-    if seen.run is not None:
-        return ReturnStep.FORGET if seen.on_gpu else ReturnStep.BACK
-    assert back.asked is not None
-    if seen.has_ticket or seen.listed or now - back.asked < ANSWER:
-        return ReturnStep.WAIT
-    return ReturnStep.START if back.tries < MOST_TRIES else ReturnStep.GIVE_UP
+    return ReturnStep.FORGET if listed else ReturnStep.START

@@ -8,7 +8,7 @@ import pytest
 
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.stops import (
-    PagesHeard,
+    DrainSeen,
     awaits_sample,
     begins_before,
     is_after_hook,
@@ -17,8 +17,9 @@ from hub_extensions.core.stops import (
 )
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
+WALL = NOW
 SECOND = timedelta(seconds=1)
-NONE = PagesHeard()
+NONE = DrainSeen()
 
 
 @pytest.mark.parametrize(
@@ -48,8 +49,8 @@ def test_a_stop_waits_for_cells_pages_and_hook_and_for_no_more(
     began = NOW - waited * SECOND
     said = ServerReport(NOW, True, 1, 0, saved=saved, draining=draining)
     report = None if reported is None else (said, began + reported * SECOND)
-    pages = NONE if report is None or report[1] < began else NONE.after(*report)
-    assert may_stop_now(report, began, NOW, 60 * SECOND, pages) is drained
+    seen = NONE if report is None or report[1] < began else NONE.after(*report, WALL)
+    assert may_stop_now(report, began, NOW, 60 * SECOND, seen) is drained
 
 
 @pytest.mark.parametrize(
@@ -68,11 +69,11 @@ def test_a_page_has_its_time_from_when_it_was_asked(
     reports: list[tuple[float, bool, bool | None]], waited: float, drained: bool
 ) -> None:
     """`reports`: after how many seconds, whether it drains, whether its pages were asked."""
-    pages = PagesHeard()
+    seen = DrainSeen()
     for after, draining, asked in reports:
         said = ServerReport(NOW, True, 1, 0, draining=draining, asked=asked)
-        pages, last = pages.after(said, NOW + after * SECOND), (said, NOW + after * SECOND)
-    assert may_stop_now(last, NOW, NOW + waited * SECOND, 60 * SECOND, pages) is drained
+        seen, last = seen.after(said, NOW + after * SECOND, WALL), (said, NOW + after * SECOND)
+    assert may_stop_now(last, NOW, NOW + waited * SECOND, 60 * SECOND, seen) is drained
 
 
 @pytest.mark.parametrize(
@@ -97,9 +98,9 @@ def test_a_stop_by_order_begins_as_long_before_its_time_as_saving_may_take(
 
 def test_the_time_of_other_pages_counts_from_the_first_that_has_saved() -> None:
     said = ServerReport(NOW, True, 1, 0, saved=True, draining=False, asked=True)
-    pages = NONE.after(said, NOW + 12 * SECOND).after(said, NOW + 14 * SECOND)
+    seen = NONE.after(said, NOW + 12 * SECOND, WALL).after(said, NOW + 14 * SECOND, WALL)
     for waited, stops in ((14.9, False), (15, True)):
-        assert may_stop_now((said, NOW + 14 * SECOND), NOW, NOW + waited * SECOND, 60 * SECOND, pages) is stops
+        assert may_stop_now((said, NOW + 14 * SECOND), NOW, NOW + waited * SECOND, 60 * SECOND, seen) is stops
 
 
 def test_a_short_drain_still_lets_pages_save() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,6 @@ from hub_extensions.core.culling import (
 )
 from hub_extensions.core.stops import (
     Cause,
-    ReturnSeen,
     ReturnStep,
     ServerReturn,
     StopCause,
@@ -34,7 +34,7 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 FACTS = ServerFacts("ada", "", "gpu", NOON, lease="l1")
 CPU_RUN = ServerFacts("ada", "", "cpu", NOON + 60 * SECOND)
-GONE = ReturnSeen(holds_gpu=False, has_ticket=False, listed=False, run=None)
+GONE: dict[str, Any] = {"holds_gpu": False, "has_ticket": False, "listed": False, "run": None}
 ORDERED = ServerReturn("ada", "", {}, stopped=NOON)
 ENDED = replace(ORDERED, ended=FACTS.started)
 ASKED = replace(ORDERED, asked=NOON, tries=1)
@@ -96,51 +96,56 @@ def test_its_options_are_those_of_before_but_for_the_gpu(options: dict[str, obje
 @pytest.mark.parametrize(
     ("back", "seen", "after", "step"),
     [
-        (ORDERED, replace(GONE, holds_gpu=True), 599, ReturnStep.WAIT),  # the stop is not proved yet
-        (ORDERED, replace(GONE, holds_gpu=True, listed=True), 601, ReturnStep.GIVE_UP),
+        (ORDERED, {**GONE, "holds_gpu": True}, 599, ReturnStep.WAIT),  # the stop is not proved yet
+        (ORDERED, {**GONE, "holds_gpu": True, "listed": True}, 601, ReturnStep.GIVE_UP),
         (ORDERED, GONE, 5, ReturnStep.START),
-        (ORDERED, replace(GONE, listed=True), 5, ReturnStep.FORGET),  # its user was quicker
-        (ORDERED, replace(GONE, listed=True, stopping=True), 5, ReturnStep.WAIT),  # by the hub, after its GPU is free
-        (ORDERED, replace(GONE, listed=True, stopping=True), 601, ReturnStep.GIVE_UP),
-        (ASKED, replace(GONE, listed=True, stopping=True), 60, ReturnStep.WAIT),
-        (ORDERED, replace(GONE, has_ticket=True), 5, ReturnStep.FORGET),
-        (ORDERED, replace(GONE, run=FACTS.started, on_gpu=True), 5, ReturnStep.FORGET),
-        (ORDERED, replace(GONE, run=FACTS.started, on_gpu=True, holds_gpu=True, listed=True), 5, ReturnStep.FORGET),
+        (ORDERED, {**GONE, "listed": True}, 5, ReturnStep.FORGET),  # its user was quicker
+        (ORDERED, {**GONE, "listed": True, "stopping": True}, 5, ReturnStep.WAIT),  # by the hub, after its GPU is free
+        (ORDERED, {**GONE, "listed": True, "stopping": True}, 601, ReturnStep.GIVE_UP),
+        (ASKED, {**GONE, "listed": True, "stopping": True}, 60, ReturnStep.WAIT),
+        (ORDERED, {**GONE, "has_ticket": True}, 5, ReturnStep.FORGET),
+        (ORDERED, {**GONE, "run": FACTS.started, "on_gpu": True}, 5, ReturnStep.FORGET),
+        (
+            ORDERED,
+            {**GONE, "run": FACTS.started, "on_gpu": True, "holds_gpu": True, "listed": True},
+            5,
+            ReturnStep.FORGET,
+        ),
         (
             ENDED,
-            replace(GONE, run=FACTS.started, on_gpu=True, holds_gpu=True, listed=True, stopping=True),
+            {**GONE, "run": FACTS.started, "on_gpu": True, "holds_gpu": True, "listed": True, "stopping": True},
             5,
             ReturnStep.WAIT,
         ),
         (
             ENDED,
-            replace(GONE, run=FACTS.started, on_gpu=True, holds_gpu=True),
+            {**GONE, "run": FACTS.started, "on_gpu": True, "holds_gpu": True},
             5,
             ReturnStep.WAIT,
         ),  # stopped, and not written down yet
         (
             ENDED,
-            replace(GONE, run=FACTS.started, on_gpu=True, holds_gpu=True, listed=True),
+            {**GONE, "run": FACTS.started, "on_gpu": True, "holds_gpu": True, "listed": True},
             5,
             ReturnStep.FORGET,
         ),  # not stopped
-        (ENDED, replace(GONE, run=CPU_RUN.started), 5, ReturnStep.FORGET),
+        (ENDED, {**GONE, "run": CPU_RUN.started}, 5, ReturnStep.FORGET),
         (ASKED, GONE, 29, ReturnStep.WAIT),
-        (ASKED, replace(GONE, listed=True), 300, ReturnStep.WAIT),  # it starts
-        (ASKED, replace(GONE, has_ticket=True), 300, ReturnStep.WAIT),  # other servers start first
+        (ASKED, {**GONE, "listed": True}, 300, ReturnStep.WAIT),  # it starts
+        (ASKED, {**GONE, "has_ticket": True}, 300, ReturnStep.WAIT),  # other servers start first
         (ASKED, GONE, 30, ReturnStep.START),
         (replace(ASKED, tries=2), GONE, 30, ReturnStep.GIVE_UP),
-        (ASKED, replace(GONE, listed=True, run=CPU_RUN.started), 60, ReturnStep.BACK),
+        (ASKED, {**GONE, "listed": True, "run": CPU_RUN.started}, 60, ReturnStep.BACK),
         (
             ASKED,
-            replace(GONE, listed=True, holds_gpu=True, run=FACTS.started, on_gpu=True),
+            {**GONE, "listed": True, "holds_gpu": True, "run": FACTS.started, "on_gpu": True},
             60,
             ReturnStep.FORGET,
         ),  # asked for a GPU
-        (BACK, replace(GONE, listed=True, run=CPU_RUN.started), 9000, ReturnStep.WAIT),
+        (BACK, {**GONE, "listed": True, "run": CPU_RUN.started}, 9000, ReturnStep.WAIT),
         (BACK, GONE, 9000, ReturnStep.FORGET),
-        (BACK, replace(GONE, run=NOON + 90 * SECOND), 9000, ReturnStep.FORGET),
+        (BACK, {**GONE, "run": NOON + 90 * SECOND}, 9000, ReturnStep.FORGET),
     ],
 )
-def test_what_is_done_next(back: ServerReturn, seen: ReturnSeen, after: int, step: ReturnStep) -> None:
-    assert next_step(back, seen, NOON + after * SECOND) is step
+def test_what_is_done_next(back: ServerReturn, seen: dict[str, Any], after: int, step: ReturnStep) -> None:
+    assert next_step(back, NOON + after * SECOND, **seen) is step

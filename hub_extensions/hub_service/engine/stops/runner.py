@@ -42,7 +42,6 @@ from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.stops import (
     TO_DO,
     DueStop,
-    ReturnSeen,
     ReturnStep,
     ServerReturn,
     StopCause,
@@ -451,7 +450,7 @@ class StopRunner(ServerEvidence):
             drain = self.state.policy_of(facts.user, facts.offer).drain
             report, now = self.state.reports.get(key), self.state.clock.now()
             may_come = report is None and now - (self._since or now) < REPORTS_LAST  # after a start of this service
-            is_over = not may_come and stops.may_stop_now(report, began, now, drain, current.seen.pages)
+            is_over = not may_come and stops.may_stop_now(report, began, now, drain, current.seen)
             if at is not None:
                 at = min((at, *(each.at for each in current.orders)))  # another order may come sooner
             if is_over and (at is None or now >= at) and not self._awaits_sample(current):
@@ -573,13 +572,17 @@ class StopRunner(ServerEvidence):
         """Take the next step of a server's return without a GPU."""
         key = (stop.user, stop.server)
         server = await self.hub.server(*key) if back.run is None else None
-        stopping = stop.began is not None or (server is not None and server.pending == "stop")
-        held = any((lease.user, lease.server) == key for lease in self.state.leases.values())
-        ticket, facts = self.state.live_ticket(*key), self.state.facts.get(key)
-        run, on_gpu = (None, False) if facts is None else (facts.started, facts.lease is not None)
-        seen = ReturnSeen(held, ticket is not None, server is not None, run, on_gpu, stopping)
-        now = self.state.clock.now()
-        step = stops.next_step(back, seen, now)
+        facts, now = self.state.facts.get(key), self.state.clock.now()
+        step = stops.next_step(
+            back,
+            now,
+            holds_gpu=any((lease.user, lease.server) == key for lease in self.state.leases.values()),
+            has_ticket=self.state.live_ticket(*key) is not None,
+            listed=server is not None,
+            run=None if facts is None else facts.started,
+            on_gpu=facts is not None and facts.lease is not None,
+            stopping=stop.began is not None or (server is not None and server.pending == "stop"),
+        )
         if step is ReturnStep.START:
             await self._start(stop, replace(back, asked=now, tries=back.tries + 1))
         elif step is ReturnStep.BACK and facts is not None:
