@@ -28,7 +28,7 @@ from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.queue.cordons import MACHINE
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.text.translation import ENGLISH
-from hub_extensions.hub_service.engine.stops.admin_orders import KEEP_HOURS, STOP_MINUTES
+from hub_extensions.hub_service.engine.stops.orders import KEEP_HOURS, STOP_MINUTES
 from hub_extensions.hub_service.http.pages import admin_labels
 from hub_extensions.hub_service.http.pages.frame import PLACES, Frame
 from hub_extensions.hub_service.http.pages.pages import REFRESH_SECONDS, make_environment

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hub_extensions.adapters.hub.jupyterhub_api import HubApi
-from hub_extensions.hub_service.engine.stops import drains, runner
+from hub_extensions.hub_service.engine.stops import orders, runner
 from tests.fakes.turned_service import turn
 
 NAME = "dies-at"
@@ -47,7 +47,7 @@ if __name__ == "__main__":
 
     turn()
     runner.REPORTS_LAST /= 60
-    _dies(drains, "order", ORDERED, WRITTEN)
+    _dies(orders, "stop_signed_out", ORDERED, WRITTEN)
     _dies(runner.StopRunner, "_drained", SAVED)
     _dies(HubApi, "stop", STOPPED)
     _dies(runner.StopRunner, "_stopped", NOTED)

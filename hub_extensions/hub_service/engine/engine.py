@@ -38,8 +38,7 @@ from hub_extensions.hub_service.engine.line.tickets import Tickets
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transaction
-from hub_extensions.hub_service.engine.stops import drains
-from hub_extensions.hub_service.engine.stops.admin_orders import AdminOrders
+from hub_extensions.hub_service.engine.stops import orders
 from hub_extensions.hub_service.engine.stops.dcgm import EVERY as ASK_EVERY
 from hub_extensions.hub_service.engine.stops.dcgm import Dcgm, open_prometheus
 from hub_extensions.hub_service.engine.stops.policies import EVERY as POLICIES_EVERY
@@ -118,7 +117,7 @@ class Engine:
         self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
         self.forecaster = Forecaster(state, store, transaction, calculator or ForecastWorker(), self.queue)
-        self.admin_orders = AdminOrders(state, transaction, self.stop_runner, self.cluster_leases)
+        self.admin_orders = orders.AdminOrders(state, transaction, self.stop_runner, self.cluster_leases)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
         self._port_problem = ""
@@ -333,18 +332,18 @@ class Engine:
     async def signed_out(self, report: messages.SignedOut) -> messages.DrainState:
         """Stop the server of a user who was signed out at the hub. Return whether and when it stops.
 
-        See `drains.order`.
+        See `orders.stop_signed_out`.
         """
-        drained = await drains.order(self.state, self.queue.transaction, report)
+        drained = await orders.stop_signed_out(self.state, self.queue.transaction, report)
         self.stop_runner.turn_soon()
         return drained
 
     async def without_session(self, reported: messages.WithoutSessions) -> None:
         """Store which users have no sign-in session at the hub, so that their accounts may no longer exist.
 
-        See `drains.without_session`.
+        See `orders.note_without_session`.
         """
-        await drains.without_session(self.state, self.queue.transaction, reported)
+        await orders.note_without_session(self.state, self.queue.transaction, reported)
         self.stop_runner.turn_soon()
 
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
@@ -549,13 +548,13 @@ class Engine:
         return await self._state_of(user, server)
 
     async def give_back(self, user: str, server: str, cpu: bool) -> messages.ServerState:
-        """Give the GPU of a server back, because its user pressed the button: the server stops. See `drains`.
+        """Give the GPU of a server back, because its user pressed the button: the server stops. See `orders`.
 
         Args:
             user, server: name of the user and of the server.
             cpu: whether the server is started again without a GPU.
         """
-        await drains.give_back(self.state, self.queue.transaction, user, server, cpu)
+        await orders.give_back(self.state, self.queue.transaction, user, server, cpu)
         self.stop_runner.turn_soon()
         return await self._state_of(user, server)
 

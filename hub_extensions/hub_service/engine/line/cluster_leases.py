@@ -33,11 +33,11 @@ from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine.line.forgotten_pods import Deleter, ForgottenPods
 from hub_extensions.hub_service.engine.line.leases import adopted_lease
+from hub_extensions.hub_service.engine.line.node_drains import Cordoner, NodeDrains
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot, ServerPods
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transaction, Transactions
-from hub_extensions.hub_service.engine.stops.node_drains import Cordoner, NodeDrains
 from hub_extensions.hub_service.engine.views import presenters
 
 log = logging.getLogger("hub_extensions.hub_service")

@@ -33,7 +33,7 @@ from hub_extensions.hub_service.engine.line.rights import UNANSWERED, Rights
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transaction, Transactions, possible
-from hub_extensions.hub_service.engine.stops.drains import end_of_report
+from hub_extensions.hub_service.engine.stops.stop_records import end_of_report
 from hub_extensions.hub_service.engine.uses.usage import record_late_report
 from hub_extensions.hub_service.engine.views import presenters
 from hub_extensions.hub_service.engine.views.queue_view import QueueView, content_of

@@ -1,4 +1,4 @@
-"""Stops of servers: idle servers (culling), and orders of administrators, users and the hub.
+"""Stops of servers: who orders them, what is known of each server, and the runner that carries them out.
 
-Also closed cards and nodes, and servers that are started again without a GPU.
+Also what administrators order beside: cards that are closed to new servers, and messages to users.
 """

@@ -319,18 +319,17 @@ class StopRunner(ServerEvidence):
         before, found, rows = self.failed, dict[StopKey, tuple[StopFault, Reason]](), list[JournalRow]()
         alarmed = dict[StopKey, StopRecord]()
         for key, stop in stops.items():
-            failed = self._fault(stop, stop.run is not None and due.get(key) == stop.run)
+            failed = self._fault(stop, key in due and due[key] == stop.run)
             if failed is None:
                 continue
             found[key] = failed
             if stop.alarmed:
                 continue
             if key not in before:
-                text, about = (
-                    "a stop has failed (%s): %s It is tried again.",
-                    {"user": stop.user, "server": stop.server},
+                about = {"user": stop.user, "server": stop.server}
+                log.error(
+                    "a stop has failed (%s): %s It is tried again.", failed[0].value, failed[1].message, extra=about
                 )
-                log.error(text, failed[0].value, failed[1].message, extra=about)
             alarmed[key] = replace(stop, alarmed=True)
             rows.append(failed_row(self.state, stop, *failed))
         for key in before.keys() - found.keys():
@@ -350,7 +349,8 @@ class StopRunner(ServerEvidence):
         now, deadline = self.state.clock.now(), self.state.policy.stop_deadline
         if stop.state is not StopState.ENDING:
             fault = fault_of(stop, None, deadline, now) if is_due else None
-            return None if fault is None or stop.pause is None else (fault, _refused_with(stop.pause.why))
+            answer = "" if stop.pause is None else stop.pause.why
+            return None if fault is None else (fault, explain("stop-refused-with", answer=answer))
         lease = self.state.leases.get(stop.lease)
         if lease is None or lease.state is not LeaseState.ENDING:
             return None
@@ -709,7 +709,3 @@ def _announced_causes(decision: CullDecision) -> tuple[StopCause, ...]:
     causes = _causes(decision)
     is_announced = decision.action is not Action.KEEP or any(each.stands for each in causes)
     return causes if is_announced else ()
-
-
-def _refused_with(answer: str) -> Reason:
-    return explain("stop-refused-with", answer=answer)

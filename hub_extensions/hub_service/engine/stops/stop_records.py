@@ -15,9 +15,20 @@ import logging
 from dataclasses import replace
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
+from hub_extensions.core.messages import Stopped
 from hub_extensions.core.queue.model import LeaseState
-from hub_extensions.core.stops import ServerReturn, StopFault, StopKey, StopRecord, StopState, lifecycle
+from hub_extensions.core.stops import (
+    Cause,
+    ServerReturn,
+    StopFault,
+    StopKey,
+    StopRecord,
+    StopState,
+    earliest,
+    lifecycle,
+)
 from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.usage import UseEnd, end_of_cull, end_of_stop
 from hub_extensions.hub_service.engine.state.state import State
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -124,6 +135,21 @@ def failed_row(state: State, stop: StopRecord, fault: StopFault, why: Reason) ->
     seen = explain("seen-fault", fault=fault.value, at=state.clock.wall(since))
     about = (stop.lease or None, stop.user, stop.server)
     return JournalRow.because(state.clock.utc_now(), "stop-failed", about, [why], SERVICE, [seen])
+
+
+def end_of_report(state: State, report: Stopped) -> UseEnd:
+    """Return the cause for which a server ended, for its usage record, when the hub reports its stop.
+
+    The hub names the cause of a stop that it carried out itself because this service did not answer. If a stop was
+    ordered here and its time has come, that order is the cause.
+    """
+    if report.reason == Cause.SIGNED_OUT.value:
+        return end_of_cull(Cause.SIGNED_OUT)
+    end, facts = end_of_stop(report.reason, report.asked, report.closing), state.facts.get((report.user, report.server))
+    first = None if facts is None else earliest(state.orders_of(facts))
+    if first is None or first.at > state.clock.now() or end is not UseEnd.USER:
+        return end
+    return end_of_cull(first.cause)
 
 
 # ------------------------------------------------------------------ returns

@@ -15,7 +15,7 @@ from hub_extensions.core.access import ApiAction
 from hub_extensions.core.overview.days import Span
 from hub_extensions.core.overview.view import SHOWN, Asked
 from hub_extensions.core.queue.cordons import MACHINE
-from hub_extensions.hub_service.engine.stops.admin_orders import KEEP_HOURS, STOP_MINUTES, reason_of
+from hub_extensions.hub_service.engine.stops.orders import KEEP_HOURS, STOP_MINUTES, reason_of
 from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.pages import admin_labels, pictures

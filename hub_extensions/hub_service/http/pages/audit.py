@@ -15,7 +15,7 @@ from hub_extensions.adapters.store import JournalFilter, JournalRow
 from hub_extensions.core.access import ApiAction
 from hub_extensions.core.text.reasons import codes_with_words
 from hub_extensions.core.text.translation import Catalogue
-from hub_extensions.hub_service.engine.stops.admin_orders import ORDERS
+from hub_extensions.hub_service.engine.stops.orders import ORDERS
 from hub_extensions.hub_service.engine.views.cull_audit import KINDS
 from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.api.people import user_of

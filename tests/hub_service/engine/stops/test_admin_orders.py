@@ -22,7 +22,7 @@ from hub_extensions.core.queue.failed_starts import MOST
 from hub_extensions.core.stops import Cause, StopState, Withdrawal, reclaim
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine.state.errors import Refused
-from hub_extensions.hub_service.engine.stops.admin_orders import ORDERS
+from hub_extensions.hub_service.engine.stops.orders import ORDERS
 from hub_extensions.hub_service.engine.views import usage_days
 from hub_extensions.server_extension.codec import decode
 from hub_extensions.server_extension.events import EndWatch
