@@ -12,7 +12,8 @@ from hub_extensions.adapters.hub.jupyterhub_api import StopRefused
 from hub_extensions.adapters.linux import procfs
 from hub_extensions.adapters.store import JournalFilter
 from hub_extensions.core.messages import Stopped
-from tests.fakes.machine import small
+from hub_extensions.hub_service.engine.state.errors import Refused
+from tests.fakes.machine import StoreThatIsFull, small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, is_stopped, room
 from tests.hub_service.engine.stops.test_culler import minutes, one_turn, stops_finish
@@ -81,6 +82,24 @@ async def test_what_the_hub_calls_stopped_and_lives_is_an_alarm_and_is_ended_by_
         await soon(released)
         assert await alarms(r) == [] and r.engine.health().stops_failed == 0
         assert await noted(r) == [("ada", "alive")], "one row for each"
+
+
+async def test_an_alarm_that_cannot_be_written_is_shown_and_written_once_the_store_takes_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await culled(r)
+        monkeypatch.setattr(procfs, "send_signal", lambda *_: None)
+        await pass_minutes(r, DEADLINE)
+        store, r.engine.state.store = r.engine.state.store, StoreThatIsFull()  # type: ignore[assignment]
+        for _ in range(2):
+            with pytest.raises(Refused):
+                await r.engine.stop_runner.decide_all()
+        assert [each.fault for each in r.engine.failed_stops()] == ["alive"]
+        r.engine.state.store = store
+        assert await noted(r) == []
+        assert await alarms(r) == [("ada", "alive", 1)] and await noted(r) == [("ada", "alive")]
+        assert caplog.text.count("a stop has failed") == 1
 
 
 async def test_a_server_that_comes_back_while_its_alarm_is_noted_is_not_ended(

@@ -130,6 +130,7 @@ async def test_it_comes_back_once_its_gpu_is_free_with_its_own_options_and_its_u
     async with culled(tmp_path) as r:
         await r.engine.stop_runner.go_on()
         assert r.hub.started == [], "the stop is not proved yet"
+        assert r.engine.stop_runner.next_turn() == 2.0, "its user waits for it"
         await is_free(r)
         await r.engine.stop_runner.go_on()
         await r.engine.stop_runner.go_on()
@@ -138,6 +139,7 @@ async def test_it_comes_back_once_its_gpu_is_free_with_its_own_options_and_its_u
         await r.engine.stop_runner.go_on()
         shown = r.engine.server_state("ada", "")
         assert shown is not None and shown.share == 0.0
+        assert r.engine.stop_runner.next_turn() == 5.0
         assert [warning.reason for warning in shown.warnings] == ["runs-without-gpu"]
         assert told(r) == [
             "Your server was stopped. Idle for 3 min. Your files are kept.",
