@@ -397,7 +397,7 @@ OWN = [f"hub.config.{section}" for section in ("GpuOffers", "GpuQueue", "GpuServ
 KEYS = sorted(set(schema_keys(packed_facts().schema)) | set(OWN) | {f"{key}.fractions" for key in OWN})
 
 
-@many(120, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@many(80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(KEYS), SHAPES, min_size=1, max_size=3))
 def test_values_of_any_shape_are_answered_with_findings(tmp_path: Path, wanted: dict[str, Any]) -> None:
     tree = merge([{}, *(under(key.replace("<name>", "x"), value) for key, value in wanted.items())])
@@ -417,6 +417,30 @@ def test_so_is_something_else_where_a_rule_looks_for_a_list_or_a_mapping(tmp_pat
     restricted = {"hub": {"config": {"KubeSpawner": {"pod_security_context": {"runAsNonRoot": True}}}}}
     tree = merge([{}, restricted, *(under(key, value) for key in LISTS_AND_MAPPINGS)])
     assert check(CheckOptions([*OURS[1::2], write(tmp_path, json.dumps(tree))])).keys >= 12
+
+
+SECTIONS = (
+    *("hub.config", "hub.config.KubeSpawner", "hub.config.GpuOffers", "hub.services.board", "hub.loadRoles.board"),
+    *("hub.config.JupyterHub.KubeSpawner", "hub.config.GpuOffers.KubeSpawner", "hub.config.KubeSpawner.Spawner"),
+)
+"""Keys at which only a mapping is right: sections of settings at each level, services and roles."""
+LIKE_SECTIONS = ("hub.config.Spawner.KubeSpawner.Spawner", "hub.config.JupyterHub.0", "hub.config.GpuKubeSpawner.-x")
+"""Keys that traitlets takes for sections, and no class reads."""
+
+
+@pytest.mark.parametrize("value", [7, True, "text", [7], None])
+@pytest.mark.parametrize("key", SECTIONS + LIKE_SECTIONS)
+def test_a_section_that_is_no_mapping_is_named_and_the_rest_is_judged(key: str, value: object, tmp_path: Path) -> None:
+    others = {"concurrentSpawnLimit": 5, "extraConfig": {"own": 7}}
+    if key != "hub.config":
+        others["config"] = {"GpuQueue": {"max_waitings": 1}}
+    files = [
+        write(tmp_path, json.dumps(each), f"{at}.yaml") for at, each in enumerate([{"hub": others}, under(key, value)])
+    ]
+    problems = [each.key for each in check(CheckOptions([*OURS[1::2], *files])).findings if each.severity == "problem"]
+    expected = {"hub.extraConfig.own", *(["hub.config.GpuQueue.max_waitings"] if "config" in others else [])}
+    assert {*expected, *([key] if key in SECTIONS else [])} <= set(problems), problems
+    assert len(problems) == len(set(problems)), problems
 
 
 def under(key: str, value: object) -> dict[str, Any]:

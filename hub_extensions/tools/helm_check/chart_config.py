@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from traitlets.config import Config
 
-from hub_extensions.tools.helm_check.model import find, kind_of
+from hub_extensions.tools.helm_check.model import Path, Tree, dotted, find, kind_of
 
 CHART_NAME = "jupyterhub"
 HUB = ("concurrent_spawn_limit", "active_server_limit", "base_url", "shutdown_on_logout", "template_paths")
@@ -80,22 +80,17 @@ def _over_chart(chart: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str
 def object_name(values: Mapping[str, Any], release: str, short: str) -> str:
     """Return the name that the chart gives one of its Kubernetes objects, such as the one called ``hub`` for short."""
     override = find(values, ("fullnameOverride",))
-    name = find(values, ("nameOverride",)) or CHART_NAME
+    name = str(find(values, ("nameOverride",)) or CHART_NAME)
     full = override if isinstance(override, str) else release if name in release else f"{release}-{name}"
     if short in ("user-scheduler", "priority"):  # these have to be the only ones in the cluster
         full = full or release
     return f"{full}-{short}" if full else short
 
 
-def base_config(values: Mapping[str, Any], *, release: str, namespace: str, token: str) -> Config:
+def base_config(values: Tree, *, release: str, namespace: str, token: str) -> Config:
     """Return the settings that the chart gives the hub for these values, before any Python of the administrator runs.
 
-    Args:
-        values: the merged values.
-        token: a placeholder for the tokens that the chart generates for services.
-
-    Raises:
-        ValueError: a value with which the hub would not start; the text names its key.
+    Values that `wrong_entries` reports are left out. `token` stands for the tokens that the chart makes for services.
     """
     c = Config()
     c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
@@ -111,39 +106,48 @@ def base_config(values: Mapping[str, Any], *, release: str, namespace: str, toke
         value = find(values, key.split("."))
         if value is not None:
             c[section][trait] = value
-    c.JupyterHub.services = [
-        {"api_token": token, "name": key, **service} for key, service in _mappings(values, "hub.services")
-    ]
-    c.JupyterHub.load_roles = [{"name": key, **role} for key, role in _mappings(values, "hub.loadRoles")]
-    for name, settings in _mappings(values, "hub.config"):
-        if not name[:1].isupper():
-            raise ValueError(f"hub.config.{name} has to be the name of a class, such as JupyterHub: the hub ends here.")
-        left = {key: value for key, value in settings.items() if (name, key) != ("JupyterHub", "services")}
-        c[name].update(left)
+    services = [(key, dict(service)) for key, service in _mappings(values, "services")]
+    for _, service in services:
+        if "apiToken" in service:
+            service["api_token"] = service.pop("apiToken")
+    c.JupyterHub.services = [{"api_token": token, "name": key, **service} for key, service in services]
+    c.JupyterHub.load_roles = [{"name": key, **role} for key, role in _mappings(values, "loadRoles")]
+    left_out = {("hub", "config", "JupyterHub", "services"), *(path for path, _ in wrong_entries(values))}
+    for name, settings in _mappings(values, "config"):
+        if name[:1].isupper():
+            c[name].update(
+                {key: value for key, value in settings.items() if ("hub", "config", name, key) not in left_out}
+            )
     if isinstance(c.CryptKeeper.get("keys"), str):
         c.CryptKeeper.keys = c.CryptKeeper["keys"].split(";")
     return c
+
+
+def wrong_entries(values: Tree) -> Iterator[tuple[Path, str]]:
+    """Yield key and sentence of each value below ``hub`` that has to be a mapping and is not: the hub fails with it."""
+    for path in (("hub", "config"), ("hub", "services"), ("hub", "loadRoles")):
+        entries = find(values, path)
+        below = [((*path, str(key)), value) for key, value in entries.items()] if isinstance(entries, Mapping) else []
+        found = [(path, {} if entries is None else entries), *below]
+        if path[1] == "config":  # traitlets takes each name with a capital letter for a section
+            sections = [(name, section) for name, section in below if isinstance(section, Mapping)]
+            found += [
+                ((*name, key), section[key]) for name, section in sections for key in section if key[:1].isupper()
+            ]
+        for each, value in found:
+            if not isinstance(value, Mapping):
+                yield each, f"{dotted(each)} has to be a dictionary, not {kind_of(value)}."
 
 
 def _camel(trait: str) -> str:
     return re.sub("_([a-z])", lambda letter: letter[1].upper(), trait)
 
 
-def _mappings(values: Mapping[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return name and content of each entry of a mapping such as ``hub.services``, sorted by name.
-
-    Raises:
-        ValueError: the value at `path`, or one of its entries, is not a mapping.
-    """
-    found = find(values, path.split("."))
-    if found is None:
-        return []
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{path} has to be a dictionary, not {kind_of(found)}.")
-    for key, value in found.items():
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{path}.{key} has to be a dictionary, not {kind_of(value)}.")
-    return [
-        (key, {"api_token" if name == "apiToken" else name: value for name, value in each.items()})
-        for key, each in sorted(found.items())
-    ]
+def _mappings(values: Tree, name: str) -> list[tuple[str, Tree]]:
+    """Return the mappings below one of the keys of ``hub``, sorted by name."""
+    found = find(values, ("hub", name))
+    return (
+        [(key, found[key]) for key in sorted(found) if isinstance(found[key], Mapping)]
+        if isinstance(found, Mapping)
+        else []
+    )

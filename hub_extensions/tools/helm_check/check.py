@@ -27,7 +27,7 @@ from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.spawner.config.spawner_classes import servers_are_pods
-from hub_extensions.tools.helm_check.chart_config import base_config, merge
+from hub_extensions.tools.helm_check.chart_config import base_config, merge, wrong_entries
 from hub_extensions.tools.helm_check.chart_facts import all_keys, make_facts, packed_facts
 from hub_extensions.tools.helm_check.evaluate import check_evaluation, evaluate, with_changes
 from hub_extensions.tools.helm_check.files import check_files, check_placeholders
@@ -48,6 +48,7 @@ from hub_extensions.tools.helm_check.model import (
     Severity,
     ValuesFile,
     check_rows,
+    dotted,
     found,
     leaves,
     listed,
@@ -134,23 +135,21 @@ def check(options: CheckOptions) -> CheckReport:
     manifests = [_in(each, options.namespace) for each in read_manifests(options.manifests)]
     release = Release(files, values, facts, options.namespace, manifests, options.release)
     findings += check_shape(release)
-    config, unreadable = None, ""
-    try:
-        config = base_config(values, release=release.name, namespace=release.namespace, token=NO_TOKEN)
-    except Exception as problem:  # noqa: BLE001  values of any shape: the rules report which are wrong
-        unreadable = "" if findings else str(problem)
+    config = base_config(values, release=release.name, namespace=release.namespace, token=NO_TOKEN)
     findings += check_rows(release, ANY_HUB)
     if options.evaluate:
         chart_files = {} if options.chart is None else read_hub_files(options.chart)
-        release = with_changes(release, evaluate(release, config or {}, chart_files))
+        release = with_changes(release, evaluate(release, config, chart_files))
     findings += _by_rules(release, fits=not any(finding.rule == "wrong-type" for finding in findings))
-    if release.is_ours and config is not None:
+    named = {finding.key for finding in findings if finding.severity == "problem"}
+    for path, text in wrong_entries(values):
+        if dotted(path) not in named:
+            findings.append(found(release, "hub-start", path, text, "Correct it: the hub would not start."))
+    if release.is_ours:
         findings += list(_by_configure(release, config, findings))
         findings += _unchecked(release, config)
         if options.cluster:
             findings += check_offers(release, *_of_cluster(config))
-    elif release.is_ours and unreadable and not any(finding.severity == "problem" for finding in findings):
-        findings.append(_about(release, "hub-start", unreadable, "Correct it: the hub would not start."))
     rendered = None
     if options.chart is not None:
         findings += _differences(packed_facts(), facts)

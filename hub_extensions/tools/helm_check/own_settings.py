@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from traitlets.config import Config
+
 from hub_extensions.configuration import apply, dry_run
 from hub_extensions.core.offers.pod_request import is_gpu_resource
 from hub_extensions.core.sign_on.provider_settings import SECTIONS
@@ -55,11 +57,11 @@ def report_own_settings(given: Any) -> list[Sentence]:
     for _ in range(MOST_SETTINGS):
         try:
             with dry_run() as notes:
-                apply(copy.deepcopy(config))
+                apply(_copy(config))
         except ValueError as problem:
             sentence = _as_values(str(problem))
             found.append(("own-settings", sentence))
-            config = copy.deepcopy(config)
+            config = _copy(config)
             if not _correct(config, sentence):
                 break
         except Exception as problem:  # noqa: BLE001  values of any shape: what stops the hub is a finding
@@ -69,6 +71,15 @@ def report_own_settings(given: Any) -> list[Sentence]:
             kept = [note for note in notes if not any(text in note for text in COVERED_BY_RULES)]
             return found + [("left-alone", _as_values(note)) for note in kept]
     return found
+
+
+def _copy(config: Config) -> Config:
+    """Copy a configuration. Config's own copy fails at a name that traitlets takes for a section and that is none."""
+    copied = Config()
+    copied.update(
+        {key: _copy(value) if isinstance(value, Config) else copy.deepcopy(value) for key, value in config.items()}
+    )
+    return copied
 
 
 def key_of(sentence: str) -> str:
