@@ -405,6 +405,13 @@ def test_values_of_any_shape_are_answered_with_findings(tmp_path: Path, wanted: 
     assert check(CheckOptions([*OURS[1::2], file])).keys >= 12
 
 
+@pytest.mark.parametrize("key", ["GpuService.url", "GpuCluster.service_connect_url"])
+def test_beside_an_address_that_cannot_be_read_the_rest_is_judged(key: str, tmp_path: Path) -> None:
+    tree = merge([{}, under(f"hub.config.{key}", "http://[x"), under("hub.concurrentSpawnLimit", 5)])
+    findings = check(CheckOptions([*OURS[1::2], write(tmp_path, json.dumps(tree))])).findings
+    assert "hub.concurrentSpawnLimit" in {each.key for each in findings}
+
+
 LISTS_AND_MAPPINGS = (
     *("singleuser.initContainers", "singleuser.extraContainers", "singleuser.extraEnv", "hub.extraEnv"),
     *("hub.extraVolumes", "hub.extraVolumeMounts", "hub.services", "hub.extraConfig", "hub.extraFiles.x"),

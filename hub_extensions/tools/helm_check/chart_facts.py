@@ -13,13 +13,10 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from hub_extensions.tools.helm_check.model import ChartFacts, leaves
+from hub_extensions.tools.helm_check.model import ChartFacts, Tree, leaves
 
-CHART_VERSION = "4.4.0"
-"""The version of the chart whose facts are packed."""
-
-NAMED = "<name>"
-"""In a dotted key, this stands for a name that users may choose."""
+CHART_VERSION = "4.4.0"  # of the chart whose facts are packed
+NAMED = "<name>"  # in a dotted key, this stands for a name that users may choose
 
 
 @lru_cache(maxsize=1)
@@ -34,25 +31,17 @@ def defaults() -> dict[str, Any]:
     return copy.deepcopy(dict(packed_facts().defaults))
 
 
-def make_facts(chart: Mapping[str, Any], schema: Mapping[str, Any], values: Mapping[str, Any]) -> ChartFacts:
-    """Return the facts of a chart from its files.
-
-    Args:
-        chart: ``Chart.yaml``.
-        schema: the JSON schema (draft 7) of the values.
-        values: the chart's own ``values.yaml``.
-    """
+def make_facts(chart: Tree, schema: Tree, values: Tree) -> ChartFacts:
+    """Return the facts of a chart from its ``Chart.yaml``, the JSON schema of its values, and its own values."""
     return ChartFacts(chart["name"], chart["version"], str(chart.get("appVersion", "")), _bare(schema), values)
 
 
 def _bare(node: Any) -> Any:
     """Return a schema without its descriptions. A property that is named ``description`` is kept."""
-    if isinstance(node, list):
-        return [_bare(each) for each in node]
-    if not isinstance(node, Mapping):
-        return node
     texts = ("$schema", "description", "title")
-    return {name: _bare(inner) for name, inner in node.items() if name not in texts or not isinstance(inner, str)}
+    if isinstance(node, Mapping):
+        return {name: _bare(inner) for name, inner in node.items() if name not in texts or not isinstance(inner, str)}
+    return [_bare(each) for each in node] if isinstance(node, list) else node
 
 
 def all_keys(facts: ChartFacts) -> frozenset[str]:
@@ -61,7 +50,7 @@ def all_keys(facts: ChartFacts) -> frozenset[str]:
     return frozenset({*schema_keys(facts.schema), *set_ones})
 
 
-def schema_keys(node: Mapping[str, Any], above: str = "") -> Iterator[str]:
+def schema_keys(node: Tree, above: str = "") -> Iterator[str]:
     """Yield every dotted key that a schema names. For a name that users may choose, the key has `NAMED`."""
     others = [*node.get("patternProperties", {}).values(), node.get("additionalProperties")]
     named = [(NAMED, child) for child in others if isinstance(child, Mapping)]

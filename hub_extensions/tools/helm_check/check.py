@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import yaml
 from rich.console import Console
@@ -45,9 +44,8 @@ from hub_extensions.tools.helm_check.model import (
     Evaluation,
     Finding,
     Release,
-    Severity,
+    Tree,
     ValuesFile,
-    check_rows,
     dotted,
     found,
     leaves,
@@ -55,7 +53,7 @@ from hub_extensions.tools.helm_check.model import (
 )
 from hub_extensions.tools.helm_check.own_settings import APPS, key_of, report_own_settings
 from hub_extensions.tools.helm_check.rules.gate import check_gate
-from hub_extensions.tools.helm_check.rules.hub import ANY_HUB, check_hub, check_service_role
+from hub_extensions.tools.helm_check.rules.hub import check_any_hub, check_hub, check_service_role
 from hub_extensions.tools.helm_check.rules.namespaces import check_namespaces
 from hub_extensions.tools.helm_check.rules.network import check_network, is_apart
 from hub_extensions.tools.helm_check.rules.offers import check_offers
@@ -67,6 +65,12 @@ from hub_extensions.tools.helm_check.rules.state import check_state
 NO_TOKEN = "0" * 64  # stands for the token that the chart makes for each service; nothing here is shown to anybody
 MOST_DIFFERENCES = 6
 SIGNS = {"problem": ("wrong  ", "red"), "look at": ("look at", "yellow")}
+FIXES = {
+    "own-settings": "Correct it: the hub does not start with it.",
+    "hub-start": "One of its values is of a wrong kind.",
+    "left-alone": "See the reference of settings.",
+}
+"""Rule of a report of our own ``configure(c)`` -> its fix."""
 
 
 @dataclass(frozen=True)
@@ -127,33 +131,42 @@ def check(options: CheckOptions) -> CheckReport:
         HelmUnusable: a file or the chart cannot be read, Helm is not installed, or the cluster cannot be read.
     """
     facts = packed_facts() if options.chart is None else make_facts(*read_chart(options.chart))
-    files, findings = _read(options.files)
+    files: list[ValuesFile] = []
+    findings: list[Finding] = []
+    for place in options.files:
+        try:
+            files.append(read_values(place))
+        except NotValues as problem:
+            findings.append(Finding("yaml", "problem", "", problem.text, problem.fix, problem.file, problem.line))
     keys = len({path for file in files for path, _ in leaves(file.values)})
     if findings:
         return CheckReport(findings, keys, facts.version, options.files)
     values = merge([facts.defaults, *(file.values for file in files)])
     manifests = [_in(each, options.namespace) for each in read_manifests(options.manifests)]
     release = Release(files, values, facts, options.namespace, manifests, options.release)
-    findings += check_shape(release)
+    findings += [*check_shape(release), *check_any_hub(release)]
     config = base_config(values, release=release.name, namespace=release.namespace, token=NO_TOKEN)
-    findings += check_rows(release, ANY_HUB)
     if options.evaluate:
         chart_files = {} if options.chart is None else read_hub_files(options.chart)
         release = with_changes(release, evaluate(release, config, chart_files))
     findings += _by_rules(release, fits=not any(finding.rule == "wrong-type" for finding in findings))
-    named = {finding.key for finding in findings if finding.severity == "problem"}
+    named = _problem_keys(findings)
     for path, text in wrong_entries(values):
         if dotted(path) not in named:
             findings.append(found(release, "hub-start", path, text, "Correct it: the hub would not start."))
     if release.is_ours:
         findings += list(_by_configure(release, config, findings))
-        findings += _unchecked(release, config)
+        if config.get("GpuKubeSpawner") and servers_are_pods(config) and find_spec("kubespawner") is None:
+            text = "KubeSpawner is not installed here, so the names of these settings were not checked; the hub checks "
+            text += "them."
+            fix = "pip install 'jupyterhub-gpu[hub,kubernetes]' where this command runs."
+            findings.append(found(release, "unchecked", "hub.config.GpuKubeSpawner", text, fix, "look at"))
         if options.cluster:
             findings += check_offers(release, *_of_cluster(config))
-    rendered = None
+    rendered, has_helm = None, find_spec("helm_python") is not None
     if options.chart is not None:
         findings += _differences(packed_facts(), facts)
-        if has_helm := find_spec("helm_python") is not None:
+        if has_helm:
             refusals, rendered = _by_helm(release, options.chart, findings)
             findings += refusals
     lacks_helm = options.chart is not None and not has_helm
@@ -162,38 +175,25 @@ def check(options: CheckOptions) -> CheckReport:
     )
 
 
-def _read(places: Sequence[str]) -> tuple[list[ValuesFile], list[Finding]]:
-    files: list[ValuesFile] = []
-    broken: list[Finding] = []
-    for place in places:
-        try:
-            files.append(read_values(place))
-        except NotValues as problem:
-            broken.append(Finding("yaml", "problem", "", problem.text, problem.fix, problem.file, problem.line))
-    return files, broken
-
-
-def _in(manifest: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
+def _in(manifest: Tree, namespace: str) -> Tree:
     """Return a manifest with its namespace filled in; the default is the namespace of the release."""
     metadata = manifest.get("metadata") or {}
     return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
 
 
+def _problem_keys(findings: Iterable[Finding]) -> set[str]:
+    return {finding.key for finding in findings if finding.severity == "problem"}
+
+
 def _by_rules(release: Release, *, fits: bool) -> Iterator[Finding]:
     """Yield the findings of all rules.
 
-    Args:
-        fits: every value has the type that the chart expects. Otherwise the rules about networks are left out, because
-            they would fail.
+    The rules about networks are left out if a value does not have the type that the chart expects (`fits`), because
+    they would fail.
     """
-    yield from check_evaluation(release)
-    yield from check_files(release)
-    yield from check_placeholders(release)
-    yield from check_hub(release)
-    yield from check_pods(release)
-    yield from check_namespaces(release)
-    if fits:
-        yield from check_network(release)
+    rules = [check_evaluation, check_files, check_placeholders, check_hub, check_pods, check_namespaces]
+    for rule in [*rules, *([check_network] if fits else [])]:
+        yield from rule(release)
     if release.is_ours:
         scopes = (*SERVICE_SCOPES, SETTINGS_SCOPE) if is_apart(release) else SERVICE_SCOPES
         yield from check_service_role(release, scopes)
@@ -202,49 +202,20 @@ def _by_rules(release: Release, *, fits: bool) -> Iterator[Finding]:
         yield from check_gate(release)
 
 
-# ------------------------------------------------------------------ our own configure(c)
-
-FIXES = {
-    "own-settings": "Correct it: the hub does not start with it.",
-    "hub-start": "One of its values is of a wrong kind.",
-    "left-alone": "See the reference of settings.",
-}
-
-
 def _by_configure(release: Release, config: Config, known: Sequence[Finding]) -> Iterator[Finding]:
     """Yield what ``configure(c)`` reports about the hub's settings, except what is among the `known` findings."""
-    evaluation = release.evaluation
-    has_run = evaluation is not None and evaluation.configured
-    reported = {finding.key for finding in known if finding.severity == "problem"}
+    evaluation, reported = release.evaluation, _problem_keys(known)
     is_token_known = any(finding.rule == "service-token" for finding in known)
+    has_run = evaluation is not None and evaluation.configured
     for rule, text in evaluation.sentences if evaluation and has_run else report_own_settings(config):
         named = key_of(text)
         is_known = named in reported or (is_token_known and rule == "own-settings" and "token" in text)
         if is_known and rule != "hub-start":
             continue
-        serious = "no server with a GPU starts" in text
-        severity: Severity = "look at" if rule == "left-alone" and not serious else "problem"
-        yield replace(_about(release, rule, text, FIXES[rule]), severity=severity)
+        serious = rule != "left-alone" or "no server with a GPU starts" in text
+        yield found(release, rule, named, text, FIXES[rule], "problem" if serious else "look at")
         if rule == "own-settings" and named != APPS:  # there is a sentence for each wrong app
             reported.add(named)
-
-
-def _unchecked(release: Release, config: Config) -> Iterator[Finding]:
-    """Yield a finding if settings of our spawner cannot be checked, because KubeSpawner is not installed here."""
-    if config.get("GpuKubeSpawner") and servers_are_pods(config) and find_spec("kubespawner") is None:
-        text = (
-            "KubeSpawner is not installed here, so the names of these settings were not checked; the hub checks them."
-        )
-        fix = "pip install 'jupyterhub-gpu[hub,kubernetes]' where this command runs."
-        yield found(release, "unchecked", "hub.config.GpuKubeSpawner", text, fix, severity="look at")
-
-
-def _about(release: Release, rule: str, text: str, fix: str) -> Finding:
-    """Make a finding with this sentence, about the first key that the sentence names."""
-    return found(release, rule, key_of(text), text, fix)
-
-
-# ------------------------------------------------------------------ the cluster
 
 
 def _of_cluster(config: Config) -> tuple[frozenset[str], frozenset[str]]:
@@ -264,18 +235,14 @@ def _of_cluster(config: Config) -> tuple[frozenset[str], frozenset[str]]:
     except ClusterUnreadable as problem:
         raise HelmUnusable(f"--cluster: {problem}") from None
     if view.nodes is None:
-        raise HelmUnusable(
-            "--cluster: the nodes may not be read with these rights. Use an account that may list nodes."
-        )
+        text = "the nodes may not be read with these rights. Use an account that may list nodes."
+        raise HelmUnusable(f"--cluster: {text}")
     offers = replace(settings.offers, hidden=())
     survey = survey_pools(view, offers, cluster, names={}, leases=())
     derived = derive_cluster_offers(survey.pools, offers, cluster, sm_of_product=lambda _: None)
     known = {CPU, *map(OfferId, survey.pools), *(offer.id for offer in derived.offers)}
     pools = {each.pool for each in known if each.pool}
     return frozenset(known | pools), frozenset(renamed_resources(view.nodes.values()))
-
-
-# ------------------------------------------------------------------ Helm and the real chart
 
 
 def _by_helm(release: Release, chart: Path, known: Sequence[Finding]) -> tuple[list[Finding], int | None]:
@@ -287,7 +254,7 @@ def _by_helm(release: Release, chart: Path, known: Sequence[Finding]) -> tuple[l
     """
     given = merge([{}, *(file.values for file in release.files)])
     refusals, manifests = ask_helm(chart, given, release=release.name, namespace=release.namespace)
-    reported = {finding.key for finding in known if finding.severity == "problem"}
+    reported = _problem_keys(known)
     findings = []
     for refusal in refusals:
         named = re.match(r"at '/?([^']*)'", refusal)
@@ -301,30 +268,20 @@ def _by_helm(release: Release, chart: Path, known: Sequence[Finding]) -> tuple[l
             rendered += sum(isinstance(each, Mapping) for each in objects)
         except yaml.YAMLError as problem:
             text = f"The chart's {template} is no YAML with these values: {str(problem).splitlines()[0]}"
-            fix = "Look for quotes or line ends in values."
-            findings.append(Finding("rendered", "problem", template, text, fix))
+            findings.append(Finding("rendered", "problem", template, text, "Look for quotes or line ends in values."))
     return findings, None if refusals else rendered
 
 
 def _differences(packed: ChartFacts, chart: ChartFacts) -> Iterator[Finding]:
-    if packed.version == chart.version:
-        return
-    ours, theirs = all_keys(packed), all_keys(chart)
-    parts = [f"it is {chart.version}, and this command knows {packed.version}"]
-    parts += [f"only there: {_few(theirs - ours)}"] if theirs - ours else []
-    parts += [f"gone: {_few(ours - theirs)}"] if ours - theirs else []
-    text = f"The chart differs: {'; '.join(parts)}."
-    fix = "Keys and types are checked against the chart given; rules about what keys do are of the known one."
-    yield Finding("chart-version", "look at", "", text, fix)
-
-
-def _few(keys: Iterable[str]) -> str:
-    shown = sorted(keys)
-    more = len(shown) - MOST_DIFFERENCES
-    return listed(shown[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
-
-
-# ------------------------------------------------------------------ reports
+    if packed.version != chart.version:
+        ours, theirs = all_keys(packed), all_keys(chart)
+        text = f"The chart differs: it is {chart.version}, and this command knows {packed.version}"
+        for what, keys in (("only there", sorted(theirs - ours)), ("gone", sorted(ours - theirs))):
+            more = len(keys) - MOST_DIFFERENCES
+            shown = listed(keys[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
+            text += f"; {what}: {shown}" if keys else ""
+        fix = "Keys and types are checked against the chart given; rules about what keys do are of the known one."
+        yield Finding("chart-version", "look at", "", f"{text}.", fix)
 
 
 def _sorted(findings: Iterable[Finding]) -> list[Finding]:
@@ -332,10 +289,9 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
 
     If a value has a wrong type, other findings about its key are left out.
     """
-    once = list(dict.fromkeys(findings))
-    misfits = {finding.key for finding in once if finding.rule == "wrong-type"}
-    unique = [finding for finding in once if finding.rule == "wrong-type" or finding.key not in misfits]
-    return sorted(unique, key=lambda finding: finding.severity != "problem")
+    misfits = {finding.key for finding in findings if finding.rule == "wrong-type"}
+    once = dict.fromkeys(each for each in findings if each.rule == "wrong-type" or each.key not in misfits)
+    return sorted(once, key=lambda finding: finding.severity != "problem")
 
 
 def as_json(report: CheckReport, *, strict: bool) -> str:
@@ -359,9 +315,12 @@ def print_report(report: CheckReport, console: Console) -> None:
         line = f", line {finding.line}" if finding.line else ""
         place = f" ({finding.file}{line})" if finding.file else ""
         console.print(sign, style=colour, end="  ")
-        console.print(f"{finding.key}{place}".strip() or "values", markup=False, soft_wrap=True)
-        console.print(f"         {finding.text}", markup=False, soft_wrap=True)
-        console.print(f"         {finding.fix}", markup=False, soft_wrap=True)
+        for text in (
+            f"{finding.key}{place}".strip() or "values",
+            f"         {finding.text}",
+            f"         {finding.fix}",
+        ):
+            console.print(text, markup=False, soft_wrap=True)
     count = len(report.files)
     checked = f"{report.keys} keys of {count} file{'s' if count > 1 else ''}, chart {report.version}"
     if report.evaluation is not None:
@@ -370,7 +329,5 @@ def print_report(report: CheckReport, console: Console) -> None:
         checked += f", {report.rendered} manifests rendered by Helm"
     if report.lacks_helm:
         checked += ', not rendered (for that: pip install "jupyterhub-gpu[helm]")'
-    verdict = "All is well"
-    if report.findings:
-        verdict = f"{report.problems} wrong, {len(report.findings) - report.problems} to look at"
-    console.print(f"{verdict}: {checked}.", markup=False, soft_wrap=True)
+    verdict = f"{report.problems} wrong, {len(report.findings) - report.problems} to look at"
+    console.print(f"{verdict if report.findings else 'All is well'}: {checked}.", markup=False, soft_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from hub_extensions.tools.helm_check.model import (
     Tree,
     ValuesFile,
     dotted,
+    few,
     find,
     found,
     has,
@@ -24,7 +25,6 @@ from hub_extensions.tools.helm_check.model import (
 
 SHARED = ("hub.extraConfig", "hub.extraFiles", "singleuser.extraFiles", "singleuser.extraEnv", "hub.services")
 """Mappings whose entries are independent of each other: an entry that replaces one of an earlier file is reported."""
-
 IMAGES = {"hub.image.name": "the hub", "singleuser.image.name": "users' servers"}
 PLACEHOLDER = re.compile(
     r"(?i)\bexample\.(?:org|com|net|edu)\b|\bYOUR-[A-Z]+\b|\byour[-_]?(?:domain|host)|\bTENANT[-_]ID\b|"
@@ -32,28 +32,27 @@ PLACEHOLDER = re.compile(
 )
 """Texts that stand for a site's own names in example files, and must be replaced by the administrator."""
 
-MERGED_BY_HAND = "Lists are replaced whole by the last file: write in it what both want."
-
 
 def check_files(release: Release) -> Iterator[Finding]:
-    """Yield a finding for each value that is lost when the files are merged."""
+    """Report each value that is lost when the files are merged, and each key that is twice in a file."""
     base = release.base
     for at, later in enumerate(release.files):
-        for twice in later.twice:
-            key, lines = dotted(twice.path), f"the lines {twice.first} and {twice.last}"
-            text = f"{key} stands twice in {later.name}, in {lines}: only the last counts."
-            fix = "Put both parts below one key."
-            yield Finding("twice", "problem", key, text, fix, later.name, twice.last)
+        for twice, first, last in later.twice:
+            text = (
+                f"{dotted(twice)} stands twice in {later.name}, in the lines {first} and {last}: only the last counts."
+            )
+            yield Finding("twice", "problem", dotted(twice), text, "Put both parts below one key.", later.name, last)
         for path, value in _nodes(later.values):
             # files after our base override each other's settings of ours on purpose
-            earlier = _last_with(release.files[: min(at, base) if _is_ours(path) else at], path)
-            old = None if earlier is None else find(earlier.values, path)
+            is_ours = path[:2] == ("hub", "config") and path[2:] and path[2].startswith("Gpu")
+            before = reversed(release.files[: min(at, base) if is_ours else at])
+            earlier = next((file for file in before if has(file.values, path)), None)
             default = find(release.facts.defaults, path)
             if value is None and isinstance(default, Mapping) and default:
                 text = f"null takes all of {dotted(path)} away, which the chart counts on."
                 fix = "Take the line out, or null only the single keys below it that you do not want."
                 yield found(release, "nulled", path, text, fix)
-            elif earlier is not None and old:
+            elif earlier is not None and (old := find(earlier.values, path)):
                 is_own = earlier in release.files[:base]
                 yield from _replaced(_Overlay(earlier, later, path, old, value, is_own, default))
 
@@ -68,25 +67,14 @@ def _nodes(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 def check_placeholders(release: Release) -> Iterator[Finding]:
     """Yield one finding for each file that still has placeholders, such as the host name ``example.org``."""
-    named: dict[str, list[Path]] = {}
     for file in release.files:
-        for path, value in leaves(file.values):
-            is_code = path[1:2] in (("extraConfig",), ("extraFiles",))  # text of the admin's own
-            if not is_code and PLACEHOLDER.search(str(value)) and release.where(path)[0] == file.name:
-                named.setdefault(file.name, []).append(path)
-    for name, paths in named.items():
-        keys = _few(map(dotted, paths))
-        text = f"{name} still has names of hosts that stand for yours ({keys})."
-        fix = "Write your own names there, or in a later file."
-        yield found(release, "placeholder", paths[0], text, fix, severity="look at")
-
-
-def _is_ours(path: Path) -> bool:
-    return path[:2] == ("hub", "config") and len(path) > 2 and path[2].startswith("Gpu")
-
-
-def _last_with(files: Any, path: Path) -> ValuesFile | None:
-    return next((file for file in reversed(files) if has(file.values, path)), None)
+        named = [path for path, value in leaves(file.values)
+                 if path[1:2] not in (("extraConfig",), ("extraFiles",))  # text of the admin's own
+                 and PLACEHOLDER.search(str(value)) and release.where(path)[0] == file.name]  # fmt: skip
+        if named:
+            text = f"{file.name} still has names of hosts that stand for yours ({few(map(dotted, named))})."
+            fix = "Write your own names there, or in a later file."
+            yield found(release, "placeholder", named[0], text, fix, "look at")
 
 
 @dataclass(frozen=True)
@@ -113,36 +101,38 @@ class _Overlay:
 
 
 def _replaced(over: _Overlay) -> Iterator[Finding]:
-    """Yield findings about what the earlier file sets at this key and the later file removes."""
+    """Report what the earlier file sets at this key and the later file removes."""
     key, later, earlier, old, value = dotted(over.path), over.later.name, over.earlier.name, over.old, over.value
-    kinds = [isinstance(each, kind) for each in (old, value) for kind in (list, Mapping)]
-    if kinds in ([True, False, False, True], [False, True, True, False]) and (value or isinstance(value, list)):
-        names = _few(old) if isinstance(old, Mapping) else _names(over.path, old)
-        text = (
-            f"{later} writes {key} as {kind_of(value)} and {earlier} as {kind_of(old)}: Helm keeps the "
-            f"later alone, and {names or 'the earlier'} would be gone."
-        )
-        listing = later if isinstance(value, list) else earlier
+    old_is, new_is = (
+        "mapping" if isinstance(each, Mapping) else "list" * isinstance(each, list) for each in (old, value)
+    )
+    if {old_is, new_is} == {"mapping", "list"} and (value or new_is == "list"):
+        names = few(old) if old_is == "mapping" else _names(over.path, old)
+        text = f"{later} writes {key} as {kind_of(value)} and {earlier} as {kind_of(old)}: Helm keeps the later alone, "
+        text += f"and {names or 'the earlier'} would be gone."
+        listing = later if new_is == "list" else earlier
         fix = f"Write a mapping in {listing} too: {'NAME: value' if key.endswith('Env') else 'a name before each'}."
         yield over.finding("two-forms", text, fix, "problem")
-    if isinstance(old, list):
-        lost = [item for item in old if not isinstance(value, list) or item not in value]
-        if lost and not (isinstance(value, Mapping) and value):
+    if old_is == "list":
+        lost = [item for item in old if new_is != "list" or item not in value]
+        if lost and not (new_is == "mapping" and value):
             names = _names(over.path, lost)
             count = f"{len(lost)} of its {len(old)} entries" if len(lost) < len(old) else "all of it"
             which = f" ({names})" if names else ""
             text = f"{later} replaces the list {key} of {earlier}, and {count} would be gone{which}."
-            yield over.finding("list-replaced", text, MERGED_BY_HAND)
+            fix = "Lists are replaced whole by the last file: write in it what both want."
+            yield over.finding("list-replaced", text, fix)
     elif key in IMAGES:
         # ours from another registry is laid over ours on purpose
         is_same = not over.is_own and str(old).rpartition("/")[2] == str(value).rpartition("/")[2]
         if not is_same and old != over.default and value not in (None, "", over.default, old):
-            text = f"{later} replaces the image that {earlier} gives {IMAGES[key]}: what only that one has is gone."
-            if key.startswith("hub"):
-                text = f"{text[:-1]}, such as our package or a way to log in."
+            more = ", such as our package or a way to log in" if key.startswith("hub") else ""
+            text = (
+                f"{later} replaces the image that {earlier} gives {IMAGES[key]}: what only that one has is gone{more}."
+            )
             fix = f"Build the new one FROM it (images/README.md), and take {key} out of {earlier}."
             yield over.finding("image-replaced", text, fix)
-    elif ".".join(over.path[:-1]) in SHARED and value is not None and old != value and not isinstance(value, Mapping):
+    elif ".".join(over.path[:-1]) in SHARED and value is not None and old != value and new_is != "mapping":
         text = f"{later} replaces {key} of {earlier}."
         yield over.finding("entry-replaced", text, "Give one of the two another key, where both are wanted.")
 
@@ -157,9 +147,4 @@ def _names(path: Path, items: list[Any]) -> str:
         known = next((item[key] for key in ("name", "display_name", "slug") if isinstance(item.get(key), str)), None)
         return known or f"one with {', '.join(map(str, item))}"
 
-    return _few(filter(None, map(name, items)))
-
-
-def _few(names: Iterable[object]) -> str:
-    shown = list(map(str, names))
-    return ", ".join([*shown[:3], "…"] if len(shown) > 3 else shown)
+    return few(filter(None, map(name, items)))

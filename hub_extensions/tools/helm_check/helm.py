@@ -11,19 +11,18 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from hub_extensions.tools.helm_check.model import Path as KeyPath
-from hub_extensions.tools.helm_check.model import Twice, ValuesFile
+from hub_extensions.tools.helm_check.model import Tree, ValuesFile, kind_of, mappings
 
 _BASE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LARGEST_BYTES = 5_000_000
 """A file in a chart's archive that is larger is ignored: no real values file or schema is that large."""
-
 DEEPEST = 10
 """Maximum depth of folders and kustomizations that list each other, against endless recursion."""
 
@@ -50,9 +49,6 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-# ------------------------------------------------------------------ values files
-
-
 def read_values(place: str) -> ValuesFile:
     """Read one values file, or the standard input if `place` is ``-``.
 
@@ -76,80 +72,68 @@ def _text(place: str) -> str:
 
 def parse_values(text: str, name: str) -> ValuesFile:
     """Parse the text of a values file. `name` is used in findings. Raises NotValues."""
-    loader = _Loader(text)
+    loader, line, fix = _Loader(text), None, "Correct the file."
     try:
         root = loader.get_node() if loader.check_node() else None
         if root is not None and loader.check_node():
             line = loader.get_node().start_mark.line + 1
-            text = f"{name} holds more than one document: Helm reads only the first."
-            raise NotValues(name, line, text, "Put the documents into files of their own, one -f each.")
+            reason = f"{name} holds more than one document: Helm reads only the first."
+            raise NotValues(name, line, reason, "Put the documents into files of their own, one -f each.")
         lines: dict[KeyPath, int] = {}
         twice = list(_walk(root, (), lines, set()))  # before merge keys (<<) are resolved
         values = _plain({} if root is None else loader.construct_document(root))
+        if values is None or isinstance(values, Mapping):
+            return ValuesFile(name, values or {}, lines, twice)
+        kind = kind_of(values) if isinstance(values, list) else "one text or number"
+        line, reason = 1, f"{name} holds {kind}, where Helm wants keys and values."
+        fix = "Begin with a key such as hub: at the start of a line."
     except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
-        reason = str(problem.problem or problem.context)
+        mark, reason = problem.problem_mark or problem.context_mark, str(problem.problem or problem.context)
         if "the tag '" in reason:  # not repeated: it may be a password
             reason = "a value begins with an exclamation mark, which makes a tag of it"
-        text = f"{name} is not YAML: {reason}."
+        line, reason = mark.line + 1 if mark else None, f"{name} is not YAML: {reason}."
         fix = "Correct this line; mind indentation by spaces and quotes around texts with : or #."
-        raise NotValues(name, mark.line + 1 if mark else None, text, fix) from None
     except RecursionError:
-        text = f"{name} is nested too deep, or refers to itself."
-        raise NotValues(name, None, text, "Take out the * that names something around it.") from None
+        reason, fix = (
+            f"{name} is nested too deep, or refers to itself.",
+            "Take out the * that names something around it.",
+        )
     except yaml.YAMLError as problem:
-        text = f"{name} is not YAML: {str(problem).splitlines()[0]}."
-        raise NotValues(name, None, text, "Correct the file.") from None
+        reason = f"{name} is not YAML: {str(problem).splitlines()[0]}."
     except (ValueError, LookupError, AttributeError):  # PyYAML fails so on some numbers and tags, and repeats the value
-        text = f"{name} is not YAML: one of its values cannot be read."
-        raise NotValues(name, None, text, "Put texts into quotes, and take tags out (!!int and their like).") from None
+        reason = f"{name} is not YAML: one of its values cannot be read."
+        fix = "Put texts into quotes, and take tags out (!!int and their like)."
     finally:
         loader.dispose()
-    if values is None:
-        return ValuesFile(name, {})
-    if not isinstance(values, Mapping):
-        text = f"{name} holds {_kind(values)}, where Helm wants keys and values."
-        raise NotValues(name, 1, text, "Begin with a key such as hub: at the start of a line.")
-    return ValuesFile(name, values, lines, twice)
+    raise NotValues(name, line, reason, fix)
 
 
-def _walk(node: Any, path: KeyPath, lines: dict[KeyPath, int], above: set[int]) -> Iterator[Twice]:
-    """Store the line of every key in `lines`, and yield the keys that occur twice in one mapping."""
+def _walk(node: Any, path: KeyPath, lines: dict[KeyPath, int], above: set[int]) -> Iterator[tuple[KeyPath, int, int]]:
+    """Store the line of every key in `lines`, and yield the keys that occur twice in one mapping, with both lines."""
     if not isinstance(node, yaml.MappingNode) or id(node) in above:
         return
     here: dict[str, int] = {}
     for key, value in node.value:
         name, line = str(key.value), key.start_mark.line + 1
-        place = (*path, name)
-        if key.tag == "tag:yaml.org,2002:merge":
-            continue
-        if name in here:
-            yield Twice(place, here[name], line)
-        here[name] = lines[place] = line
-        yield from _walk(value, place, lines, above | {id(node)})
+        if key.tag != "tag:yaml.org,2002:merge":
+            if name in here:
+                yield (*path, name), here[name], line
+            place = (*path, name)
+            here[name] = lines[place] = line
+            yield from _walk(value, place, lines, above | {id(node)})
 
 
 def _plain(value: Any) -> Any:
     """Convert a value as Helm does, which passes it through JSON, so that every key becomes a text."""
     if isinstance(value, Mapping):
-        return {_key(key): _plain(inner) for key, inner in value.items()}
+        names = {id(key): json.dumps(key) if isinstance(key, bool) or key is None else str(key) for key in value}
+        return {names[id(key)]: _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set)):
         return [_plain(inner) for inner in value]
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _key(key: object) -> str:
-    return {True: "true", False: "false", None: "null"}[key] if isinstance(key, bool) or key is None else str(key)
-
-
-def _kind(value: object) -> str:
-    return "a list" if isinstance(value, list) else "one text or number"
-
-
-# ------------------------------------------------------------------ manifests
-
-
-def read_manifests(places: Iterable[Path]) -> list[Mapping[str, Any]]:
+def read_manifests(places: Iterable[Path]) -> list[Tree]:
     """Return all Kubernetes objects in these files and folders.
 
     Of a folder with a ``kustomization.yaml``, only the resources that it lists are read.
@@ -160,37 +144,31 @@ def read_manifests(places: Iterable[Path]) -> list[Mapping[str, Any]]:
     return [manifest for place in places for manifest in _manifests(place, 0)]
 
 
-def _manifests(place: Path, depth: int) -> Iterator[Mapping[str, Any]]:
+def _manifests(place: Path, depth: int) -> Iterator[Tree]:
     if not place.exists() or depth > DEEPEST:
         raise HelmUnusable(f"There is no {place}.")
     if not place.is_dir():
         yield from parse_manifests(_text(str(place)), str(place))
         return
+    inner = sorted([*place.glob("*.yaml"), *place.glob("*.yml")])
     listed = place / "kustomization.yaml"
     if listed.exists():
         inner = [place / str(name) for name in _yaml(_text(str(listed)), str(listed)).get("resources") or ()]
-    else:
-        inner = sorted([*place.glob("*.yaml"), *place.glob("*.yml")])
     for each in inner:
         yield from _manifests(each, depth + 1)
 
 
-def parse_manifests(text: str, name: str) -> list[Mapping[str, Any]]:
+def parse_manifests(text: str, name: str) -> list[Tree]:
     """Return the Kubernetes objects in the text of a YAML file. Raises HelmUnusable."""
     try:
-        found = [each for each in yaml.load_all(text, Loader=_Loader) if each is not None]
+        found = mappings(list(yaml.load_all(text, Loader=_Loader)))
     except yaml.YAMLError as problem:
         raise HelmUnusable(f"{name} is not YAML: {str(problem).splitlines()[0]}.") from None
-    listed = [item for each in found for item in (each.get("items", [each]) if isinstance(each, Mapping) else [])]
-    return [
-        each for each in listed if isinstance(each, Mapping) and each.get("kind", "Kustomization") != "Kustomization"
-    ]
+    objects = [item for each in found for item in mappings(each.get("items", [each]))]
+    return [each for each in objects if each.get("kind", "Kustomization") != "Kustomization"]
 
 
-# ------------------------------------------------------------------ a chart
-
-
-def read_chart(place: Path) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+def read_chart(place: Path) -> tuple[Tree, Tree, Tree]:
     """Read a chart from an archive or a folder.
 
     Returns:
@@ -199,53 +177,45 @@ def read_chart(place: Path) -> tuple[Mapping[str, Any], Mapping[str, Any], Mappi
     Raises:
         HelmUnusable: the archive or folder cannot be read, is not a chart, or has no schema.
     """
-    read = _from_folder if place.is_dir() else _from_archive
     names = ("Chart.yaml", "values.yaml", "values.schema.json", "values.schema.yaml")
-    try:
-        texts = read(place, names)
-    except (OSError, tarfile.TarError, UnicodeDecodeError) as problem:
-        raise HelmUnusable(f"--chart {place} cannot be read: {problem}.") from None
-    chart, values = (_yaml(texts.get(name, ""), f"{place}: {name}") for name in names[:2])
+    texts = _files(place, names)
+    chart, values, schema = (_yaml(texts.get(name, ""), f"{place}: {name}") for name in (*names[:2], names[3]))
     if not chart.get("name") or not chart.get("version"):
         raise HelmUnusable(f"--chart {place} is no chart: it has no Chart.yaml with name and version.")
     if names[2] in texts:
-        return chart, json.loads(texts[names[2]]), values
-    if names[3] in texts:
-        return chart, _yaml(texts[names[3]], f"{place}: {names[3]}"), values
-    raise HelmUnusable(f"--chart {place} has no values.schema.json: nothing says which keys it takes.")
-
-
-HUB_FILES = ("files/hub/jupyterhub_config.py", "files/hub/z2jh.py")
+        schema = json.loads(texts[names[2]])
+    elif names[3] not in texts:
+        raise HelmUnusable(f"--chart {place} has no values.schema.json: nothing says which keys it takes.")
+    return chart, schema, values
 
 
 def read_hub_files(place: Path) -> dict[str, str]:
     """Return name -> text of the Python files with which a chart configures the hub. Raises HelmUnusable."""
-    try:
-        texts = (_from_folder if place.is_dir() else _from_archive)(place, HUB_FILES)
-    except (OSError, tarfile.TarError, UnicodeDecodeError) as problem:
-        raise HelmUnusable(f"--chart {place} cannot be read: {problem}.") from None
-    for name in HUB_FILES:
+    names = ("files/hub/jupyterhub_config.py", "files/hub/z2jh.py")
+    texts = _files(place, names)
+    for name in names:
         if name not in texts:
             raise HelmUnusable(f"--chart {place} has no {name}: --evaluate needs it.")
     return {name.rpartition("/")[2]: text for name, text in texts.items()}
 
 
-def _from_folder(place: Path, names: Sequence[str]) -> dict[str, str]:
-    return {name: (place / name).read_text(encoding="utf-8") for name in names if (place / name).is_file()}
+def _files(place: Path, names: tuple[str, ...]) -> dict[str, str]:
+    """Return name -> text of those files that an archive or folder of a chart has. Raises HelmUnusable."""
+    try:
+        if place.is_dir():
+            return {name: (place / name).read_text(encoding="utf-8") for name in names if (place / name).is_file()}
+        texts = {}
+        with tarfile.open(place) as archive:
+            for member in archive:
+                name = "/".join(Path(member.name).parts[1:])
+                if name in names and member.size <= LARGEST_BYTES and (stream := archive.extractfile(member)):
+                    texts[name] = stream.read().decode("utf-8")
+        return texts
+    except (OSError, tarfile.TarError, UnicodeDecodeError) as problem:
+        raise HelmUnusable(f"--chart {place} cannot be read: {problem}.") from None
 
 
-def _from_archive(place: Path, names: Sequence[str]) -> dict[str, str]:
-    texts = {}
-    with tarfile.open(place) as archive:
-        for member in archive:
-            name = "/".join(Path(member.name).parts[1:])
-            if name in names and member.isfile() and member.size <= LARGEST_BYTES:
-                stream = archive.extractfile(member)
-                texts[name] = stream.read().decode("utf-8") if stream else ""
-    return texts
-
-
-def _yaml(text: str, name: str) -> Mapping[str, Any]:
+def _yaml(text: str, name: str) -> Tree:
     try:
         found = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as problem:
@@ -253,9 +223,7 @@ def _yaml(text: str, name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def ask_helm(
-    place: Path, values: Mapping[str, Any], *, release: str, namespace: str
-) -> tuple[list[str], dict[str, str]]:
+def ask_helm(place: Path, values: Tree, *, release: str, namespace: str) -> tuple[list[str], dict[str, str]]:
     """Validate and render the chart with Helm.
 
     Args:

@@ -10,12 +10,15 @@ import ast
 import base64
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 CONFIGURATION_FILE = re.compile(r"/usr/local/etc/jupyterhub/jupyterhub_config\.d/[^/]+\.py")
 """Path of a mounted file that the chart's hub runs as Python, after ``hub.config`` and before ``hub.extraConfig``."""
+SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
+"""The sections of settings that our spawner reads; an earlier one takes precedence."""
+_MISSING = object()
 
 Path = tuple[str, ...]
 Tree = Mapping[str, Any]
@@ -34,28 +37,19 @@ class ChartFacts:
 
 
 @dataclass(frozen=True)
-class Twice:
-    """A key that occurs twice in one mapping of a file, with the lines of both. YAML uses the last one."""
-
-    path: Path
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
 class ValuesFile:
-    """One values file, as it was given.
+    """One values file.
 
     Attributes:
         name: its path, or ``-``.
         lines: key -> number of its line, counted from 1.
-        twice: keys that occur twice in one mapping.
+        twice: keys that occur twice in one mapping, with the lines of both. YAML uses the last one.
     """
 
     name: str
     values: Tree
     lines: Mapping[Path, int] = field(default_factory=dict)
-    twice: Sequence[Twice] = ()
+    twice: Sequence[tuple[Path, int, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -78,21 +72,18 @@ class Change:
     def loses(self) -> bool:
         """Whether the new value lacks something that the old one had, such as an entry of a list."""
         before, after = self.before, self.value
-        if isinstance(before, list):
-            return any(each not in after for each in before) if isinstance(after, list) else True
-        if isinstance(before, Mapping):
-            return any(name not in after for name in before) if isinstance(after, Mapping) else True
+        for kind in (list, Mapping):
+            if isinstance(before, kind):
+                return not isinstance(after, kind) or any(each not in after for each in before)
         return before is not None
 
 
 @dataclass(frozen=True)
 class HookGpu:
-    """A GPU resource that a hook of the administrator gives to servers.
+    """A GPU resource that a hook of the administrator, such as ``c.KubeSpawner.modify_pod_hook``, gives to servers.
 
     Attributes:
         path: the key of the code in the values.
-        section, hook: the setting, as in ``c.KubeSpawner.modify_pod_hook``.
-        resource: such as ``nvidia.com/gpu``.
         was_seen: a call of the hook has set the resource. If False, the hook's code only contains its name.
     """
 
@@ -108,8 +99,6 @@ class Evaluation:
     """The effects of the administrator's Python when it was run (``evaluate.py``). Keys are those of pieces of code.
 
     Attributes:
-        changes: the settings that it has changed, in order.
-        hooks: the GPU resources that its hooks give to servers.
         failed: for each piece that failed, its key, the name of the exception, the line (0 if not known) and the
             missing module ("" if none is missing).
         missing: key and module of each import of a module that is not installed here.
@@ -136,12 +125,9 @@ class Release:
     """The Helm release that would result from the given files: the input of all rules.
 
     Attributes:
-        files: the values files, in the given order.
         values: all files merged over the chart's own values; after an evaluation, with the settings of the code.
-        facts: the chart.
         manifests: the Kubernetes objects that are applied beside the chart. If empty, the network policies of
             ``helm-values/manifests`` are assumed.
-        name: name of the release.
         evaluation: what the administrator's Python has done; None if it was not run.
     """
 
@@ -158,33 +144,29 @@ class Release:
         found = find(self.values, dotted.split("."))
         return default if found is None else found
 
+    def first(self, *keys: str) -> tuple[str, Any]:
+        """Return the first of these keys that is set, and its value; the last key and None if none is set."""
+        key = next((key for key in keys if self.at(key) is not None), keys[-1])
+        return key, self.at(key)
+
     def tree(self, dotted: str) -> Tree:
         """Return the mapping at a key; an empty one if the key is missing or its value is not a mapping."""
         found = self.at(dotted)
         return found if isinstance(found, Mapping) else {}
-
-    def variables(self, dotted: str) -> Tree:
-        """Return an ``extraEnv`` by names of variables. It may be a mapping, or a list of mappings with a ``name``."""
-        named = [each for each in self.items(dotted) if isinstance(each, Mapping)]
-        return {str(each.get("name")): each for each in named} or self.tree(dotted)
 
     def items(self, dotted: str) -> Sequence[Any]:
         """Return the list at a key; an empty one if the key is missing or its value is not a list."""
         found = self.at(dotted)
         return found if isinstance(found, list) else ()
 
-    def is_given(self, dotted: str) -> bool:
-        """Whether one of the files sets this key, or a key below it."""
-        path = tuple(dotted.split("."))
-        return any(has(file.values, path) for file in self.files)
+    def variables(self, dotted: str) -> Tree:
+        """Return an ``extraEnv`` by names of variables. It may be a mapping, or a list of mappings with a ``name``."""
+        return {str(each.get("name")): each for each in mappings(self.items(dotted))} or self.tree(dotted)
 
     def where(self, path: Sequence[str]) -> tuple[str, int | None]:
         """Return the last file that sets a key, and the line; "" and None if no file sets it."""
-        wanted = tuple(path)
-        for file in reversed(self.files):
-            if has(file.values, wanted):
-                return file.name, file.lines.get(wanted)
-        return "", None
+        file = next((file for file in reversed(self.files) if has(file.values, path)), None)
+        return (file.name, file.lines.get(tuple(path))) if file else ("", None)
 
     @property
     def base_url(self) -> str:
@@ -207,7 +189,7 @@ class Release:
     @property
     def is_ours(self) -> bool:
         """Whether the values use this product: our spawner, or a call of our ``configure(c)``."""
-        spawner = self.tree("hub.config.JupyterHub").get("spawner_class")
+        spawner = self.at("hub.config.JupyterHub.spawner_class")
         return is_own_spawner(spawner) or any(calls_configure(code) for _, code in self.python)
 
     @property
@@ -218,19 +200,14 @@ class Release:
             place = str(file.get("mountPath", "")) if isinstance(file, Mapping) else ""
             if CONFIGURATION_FILE.fullmatch(place):
                 files.append((place, ("hub", "extraFiles", name), _text_of(file)))
-        codes = [(path, code) for _, path, code in sorted(files)]
         entries = sorted(self.tree("hub.extraConfig").items())
-        return [*codes, *((("hub", "extraConfig", name), code) for name, code in entries if isinstance(code, str))]
+        codes = [(path, code) for _, path, code in sorted(files)]
+        return codes + [(("hub", "extraConfig", name), code) for name, code in entries if isinstance(code, str)]
 
-    def change_of(self, path: Sequence[str]) -> Change | None:
-        """Return the last change of a setting by the administrator's Python; None if it did not change the setting.
-
-        Args:
-            path: ``hub.config.SECTION.TRAIT`` as a tuple of names.
-        """
-        changes = self.evaluation.changes if self.evaluation else ()
-        wanted = tuple(path[2:4]) if tuple(path[:2]) == ("hub", "config") else ()
-        return next((each for each in reversed(changes) if (each.section, each.trait) == wanted), None)
+    def change_of(self, path: Path) -> Change | None:
+        """Return the administrator's last change of ``hub.config.SECTION.TRAIT`` by Python; None if there is none."""
+        changes = self.evaluation.changes if self.evaluation and path[:2] == ("hub", "config") else ()
+        return next((each for each in reversed(changes) if (each.section, each.trait) == path[2:4]), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,20 +233,15 @@ class Finding:
 
 
 def found(
-    release: Release, rule: str, path: str | Sequence[str], text: str, fix: str, *, severity: Severity = "problem"
+    release: Release, rule: str, path: str | Sequence[str], text: str, fix: str, severity: Severity = "problem"
 ) -> Finding:
     """Make a finding about a key, with the file and line that set it. If code set it, the finding names the code."""
-    parts = tuple(path.split(".")) if isinstance(path, str) else tuple(path)
+    parts = tuple(path.split(".") if isinstance(path, str) else path)
     if change := release.change_of(parts):
         parts = change.path
         if text.startswith("It "):
             text = f"c.{change.section}.{change.trait}{text[2:]}"
-    file, line = release.where(parts)
-    return Finding(rule, severity, dotted(parts), text, fix, file, line)
-
-
-SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
-"""The sections of settings that our spawner reads; an earlier one takes precedence."""
+    return Finding(rule, severity, dotted(parts), text, fix, *release.where(parts))
 
 
 def spawner_keys(trait: str) -> tuple[str, ...]:
@@ -277,59 +249,33 @@ def spawner_keys(trait: str) -> tuple[str, ...]:
     return tuple(f"hub.config.{section}.{trait}" for section in SPAWNERS)
 
 
-@dataclass(frozen=True)
-class Row:
-    """A rule about a single value, as a row of a table.
-
-    Attributes:
-        keys: the keys that can set the value; the first of them that is set is judged.
-        is_wrong: returns whether a value is wrong.
-        text: the sentence of the finding; ``{0}`` stands for the value.
-        absent: the sentence if none of the keys is set; "" if none needs to be.
-    """
-
-    rule: str
-    keys: Sequence[str]
-    is_wrong: Callable[[Any], bool]
-    text: str
-    fix: str
-    severity: Severity = "problem"
-    absent: str = ""
-
-
-def check_rows(release: Release, rows: Iterable[Row]) -> Iterator[Finding]:
-    for row in rows:
-        key = next((key for key in row.keys if release.at(key) is not None), "")
-        value = release.at(key) if key else None
-        text = row.text.format(value) if key and row.is_wrong(value) else "" if key else row.absent
-        if text:
-            yield found(release, row.rule, key or row.keys[-1], text, row.fix, severity=row.severity)
-
-
 def name_of(manifest: Tree) -> str:
     """Return kind and name of a Kubernetes object as one text, for findings."""
-    return f"{manifest.get('kind')} {(manifest.get('metadata') or {}).get('name', '?')}"
+    return f"{manifest.get('kind')} {find(manifest, ('metadata', 'name')) or '?'}"
 
 
-# ------------------------------------------------------------------ trees and words
-
-
-def find(tree: Any, path: Iterable[str]) -> Any:
-    """Return the value at a path; None if a key is missing."""
+def find(tree: Any, path: Iterable[str], missing: Any = None) -> Any:
+    """Return the value at a path; `missing` if there is no such key."""
     for name in path:
         if not isinstance(tree, Mapping) or name not in tree:
-            return None
+            return missing
         tree = tree[name]
     return tree
 
 
 def has(tree: Any, path: Iterable[str]) -> bool:
     """Whether a tree has a key at this path, even if its value is null."""
-    for name in path:
-        if not isinstance(tree, Mapping) or name not in tree:
-            return False
-        tree = tree[name]
-    return True
+    return find(tree, path, _MISSING) is not _MISSING
+
+
+def as_tree(value: object) -> Tree:
+    """Return a value that has to be a mapping; an empty mapping if it is something else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def mappings(values: object) -> list[Tree]:
+    """Return the mappings in a list; nothing if it is not a list."""
+    return [each for each in values if isinstance(each, Mapping)] if isinstance(values, (list, tuple)) else []
 
 
 def leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -351,25 +297,30 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     by_case = {each.lower().replace("_", ""): each for each in names}
     alike = by_case.get(name.lower().replace("_", "").replace("-", ""))
-    close = difflib.get_close_matches(name, names, n=1)
-    return alike or (close[0] if close else "")
+    return alike or next(iter(difflib.get_close_matches(name, names, n=1)), "")
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number; true and false are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def kind_of(value: object) -> str:
     """Name the type of a value for a finding, which must not repeat the value: it may be a password."""
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, (int, float)):
-        return "a number"
-    if isinstance(value, Mapping):
-        return "a mapping"
-    kinds = {str: "a text", list: "a list", type(None): "null"}
-    return kinds.get(type(value), "something else")
+    kinds = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}
+    usual = "a mapping" if isinstance(value, Mapping) else "null" if value is None else "something else"
+    return kinds.get(type(value), usual)
 
 
 def listed(names: Iterable[str]) -> str:
     """Return names sorted and joined by commas."""
     return ", ".join(sorted(names))
+
+
+def few(names: Iterable[object], most: int = 3) -> str:
+    """Return the first names joined by commas, and an ellipsis if there are more."""
+    shown = list(map(str, names))
+    return ", ".join([*shown[:most], "…"] if len(shown) > most else shown)
 
 
 def is_own_spawner(chosen: object) -> bool:
@@ -384,12 +335,12 @@ def is_own_spawner(chosen: object) -> bool:
 
 def _text_of(file: Tree) -> str:
     """Return the content of an entry of ``hub.extraFiles``; "" if it is not text."""
+    text = file.get("stringData") or file.get("data")
     if "binaryData" in file:
         try:
             return base64.b64decode("".join(str(file["binaryData"]).split()), validate=True).decode()
         except ValueError:
             return ""
-    text = file.get("stringData") or file.get("data")
     return text if isinstance(text, str) else ""
 
 
@@ -399,9 +350,10 @@ def is_only_configure(code: str) -> bool:
         statements = ast.parse(code).body
     except (SyntaxError, ValueError, RecursionError):
         return True  # reported as no Python
-    known = ("from hub_extensions import configure", "import hub_extensions")
-    calls = ("configure(c)", "hub_extensions.configure(c)", "pass")
-    return all(ast.unparse(each) in known + calls for each in statements)
+    imports = ("from hub_extensions import configure", "import hub_extensions")
+    return all(
+        ast.unparse(each) in (*imports, "configure(c)", "hub_extensions.configure(c)", "pass") for each in statements
+    )
 
 
 def calls_configure(code: object) -> bool:

@@ -10,11 +10,9 @@ from hub_extensions.core.sign_on.apps import address_of
 from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.gate.hub_setup import SERVICE
 from hub_extensions.tools.gate_config.render import RELAYING
-from hub_extensions.tools.helm_check.model import Finding, Release, found, name_of
+from hub_extensions.tools.helm_check.model import Finding, Release, Tree, as_tree, find, found, mappings, name_of
 from hub_extensions.tools.helm_check.rules.network import is_open
 from hub_extensions.tools.helm_check.rules.sign_on import public_hosts
-
-Tree = Mapping[str, Any]
 
 SECTION = "hub.config.SignOnGate"
 LABELS = {"app": "jupyterhub", "component": "gate"}
@@ -24,26 +22,20 @@ _DOMAINS = ("domain=", "proxy_cookie_domain", "cookie-domain")
 
 
 def check_gate(release: Release) -> Iterator[Finding]:
-    """Yield the findings of all rules of this module, if the values enable the gate."""
+    """Report mistakes about the gate, if the values enable it.
+
+    A catalogue of apps in a file cannot be read here, because the file is in the hub's pod.
+    """
     gate = release.tree(SECTION)
+    apps = {str(name): app for name, app in as_tree(gate.get("apps")).items() if isinstance(app, Mapping)}
     if gate.get("enabled") is True:
         yield from _addresses(release, gate)
-        yield from _services(release, gate)
+        yield from _services(release, gate, apps)
         yield from _deployments(release, gate)
-        for name, app in _catalogue(gate).items():
+        for name, app in apps.items():
             yield from _relay(release, name, app)
             yield from _way_to_app(release, name, app)
         yield from _cookies(release)
-
-
-def _catalogue(gate: Tree) -> Mapping[str, Tree]:
-    """Return the apps that are listed in the values, by name.
-
-    A catalogue in a file cannot be read here, because the file is in the hub's pod.
-    """
-    apps = gate.get("apps")
-    listed = apps.items() if isinstance(apps, Mapping) else ()
-    return {str(name): app for name, app in listed if isinstance(app, Mapping)}
 
 
 def _addresses(release: Release, gate: Tree) -> Iterator[Finding]:
@@ -55,23 +47,24 @@ def _addresses(release: Release, gate: Tree) -> Iterator[Finding]:
     host = str(gate.get("host") or GateConfig().host)
     if gate.get("started_by_hub") is False and (host in ("localhost", "::1") or host.startswith("127.")):
         text = f"The gate listens on {host}, in a pod of its own: neither the proxy nor the hub reaches it there."
-        fix = "Set it to 0.0.0.0, as helm-values/gate.yaml does."
-        yield found(release, "gate-listens", f"{SECTION}.host", text, fix)
+        yield found(
+            release, "gate-listens", f"{SECTION}.host", text, "Set it to 0.0.0.0, as helm-values/gate.yaml does."
+        )
 
 
-def _services(release: Release, gate: Tree) -> Iterator[Finding]:
+def _services(release: Release, gate: Tree, apps: Mapping[str, Tree]) -> Iterator[Finding]:
     services = release.tree("hub.services")
     entry = services.get(SERVICE)
     if gate.get("started_by_hub") is False and not isinstance(entry, Mapping):
         text = "The gate runs in its own Deployment, and the chart makes no token for it."
         fix = "Give helm-values/gate.yaml as it is: hub.services.gate: {}."
         yield found(release, "gate-token", "hub.services.gate", text, fix)
-    if isinstance(entry, Mapping) and entry.get("oauth_no_confirm") is False:
+    if as_tree(entry).get("oauth_no_confirm") is False:
         text = "Everybody is asked whether the gate may know who they are, at each sign-in, and no round is silent."
         fix = "Take it out: the gate is your own."
         yield found(release, "gate-confirm", "hub.services.gate.oauth_no_confirm", text, fix)
-    for name in [SERVICE, *_catalogue(gate)]:
-        if isinstance(services.get(name), Mapping) and services[name].get("url"):
+    for name in [SERVICE, *apps]:
+        if as_tree(services.get(name)).get("url"):
             text = "The hub's own proxy leads to it, and shows it to anybody: nobody asks the gate there."
             fix = "Take the url out; where the proxy of the apps finds it is said in hub.config.SignOnGate.apps."
             yield found(release, "gate-url", ("hub", "services", name, "url"), text, fix)
@@ -80,18 +73,17 @@ def _services(release: Release, gate: Tree) -> Iterator[Finding]:
 def _deployments(release: Release, gate: Tree) -> Iterator[Finding]:
     port = gate["port"] if isinstance(gate.get("port"), int) else PORT
     for manifest in release.manifests:
-        spec = manifest.get("spec") or {}
-        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+        labels = as_tree(find(manifest, ("spec", "template", "metadata", "labels")))
         if manifest.get("kind") != "Deployment" or not LABELS.items() <= labels.items():
             continue
-        replicas = spec.get("replicas")
-        databases = map(_has_database, spec["template"]["spec"].get("containers") or ())
+        replicas = find(manifest, ("spec", "replicas"))
+        databases = map(_has_database, mappings(find(manifest, ("spec", "template", "spec", "containers"))))
         is_shared = str(gate.get("database_url") or "").startswith("postgres") or any(databases)
         if isinstance(replicas, int) and replicas > 1 and not is_shared:
             text = (
                 f"There are {replicas} gates on SQLite, each with keys and a memory of its own: a sign-out reaches one "
-                "of them, and assertions of the other are not believed."
             )
+            text += "of them, and assertions of the other are not believed."
             fix = "Apply helm-values/manifests/gate-postgres, which gives them a database, or set replicas to 1."
             yield Finding("gate-replicas", "problem", name_of(manifest), text, fix)
         if is_open(release, labels, str(manifest["metadata"].get("namespace") or release.namespace), port):
@@ -102,11 +94,10 @@ def _deployments(release: Release, gate: Tree) -> Iterator[Finding]:
 
 def _has_database(container: Tree) -> bool:
     """Whether a container of the gate uses PostgreSQL, and does not start if the Secret with its URL is missing."""
-    for each in container.get("env") or ():
-        if each.get("name") == DATABASE_VARIABLE:
-            secret = (each.get("valueFrom") or {}).get("secretKeyRef") or {}
-            return str(each.get("value") or "").startswith("postgres") or (bool(secret) and not secret.get("optional"))
-    return False
+    variables = [each for each in mappings(container.get("env")) if each.get("name") == DATABASE_VARIABLE]
+    variable = variables[0] if variables else {}
+    secret = find(variable, ("valueFrom", "secretKeyRef"))
+    return str(variable.get("value") or "").startswith("postgres") or bool(secret and not secret.get("optional"))
 
 
 def _relay(release: Release, name: str, app: Tree) -> Iterator[Finding]:
@@ -117,32 +108,30 @@ def _relay(release: Release, name: str, app: Tree) -> Iterator[Finding]:
         proxies = ", ".join(each for each in RELAYING if each != "policies")
         fix = f"Take relay out, or have one of {proxies} before the apps."
         path = (*SECTION.split("."), "apps", name, "relay")
-        yield found(release, "gate-relay", path, text, fix, severity="problem" if has_routes else "look at")
+        yield found(release, "gate-relay", path, text, fix, "problem" if has_routes else "look at")
 
 
 def _way_to_app(release: Release, name: str, app: Tree) -> Iterator[Finding]:
     """Report an app that can be reached past the gate, if its Service is among the manifests."""
     place = address_of(str(app.get("upstream") or ""))
-    host, _, rest = ("" if place is None else place.host).partition(".")
+    if place is None:
+        return
+    host, _, rest = place.host.partition(".")
     namespace = rest.split(".")[0] or release.namespace
     for service in release.manifests:
-        metadata, spec = service.get("metadata") or {}, service.get("spec") or {}
-        is_its = (service.get("kind"), metadata.get("name"), metadata.get("namespace")) == ("Service", host, namespace)
-        if place is None or not is_its:
+        metadata, spec = service["metadata"], as_tree(service.get("spec"))
+        if (service.get("kind"), metadata.get("name"), metadata.get("namespace")) != ("Service", host, namespace):
             continue
         kind = str(spec.get("type") or "ClusterIP")
         if kind != "ClusterIP":
-            text = (
-                f"The app {name!r} has a Service of the type {kind}: it is reached past the gate, from outside the "
-                "cluster."
-            )
+            text = f"The app {name!r} has a Service of the type {kind}: it is reached past the gate, from outside the "
+            text += "cluster."
             fix = "Leave its type at ClusterIP: the proxy of the apps stands in the cluster."
             yield Finding("app-service", "problem", name_of(service), text, fix)
-        labels = {str(key): str(value) for key, value in (spec.get("selector") or {}).items()}
-        targets = [each.get("targetPort") for each in spec.get("ports") or () if each.get("port") == place.port]
-        port = next(
-            (each for each in targets if isinstance(each, int)), place.port
-        )  # a named targetPort is assumed to be the same number
+        labels = {str(key): str(value) for key, value in as_tree(spec.get("selector")).items()}
+        targets = [each.get("targetPort") for each in mappings(spec.get("ports")) if each.get("port") == place.port]
+        # a named targetPort is assumed to be the same number
+        port = next((each for each in targets if isinstance(each, int)), place.port)
         if is_open(release, labels, namespace, port):
             text = f"Users' servers reach the app {name!r} without the gate: no policy keeps them from its pods."
             fix = "Apply one as helm-values/manifests/gate/app-policy.yaml is, and name it by --manifests."
@@ -150,17 +139,16 @@ def _way_to_app(release: Release, name: str, app: Tree) -> Iterator[Finding]:
 
 
 def _cookies(release: Release) -> Iterator[Finding]:
-    places = [("ingress.annotations", release.tree("ingress.annotations"))]
-    places += [(name_of(each), (each.get("metadata") or {}).get("annotations") or {}) for each in release.manifests]
-    for key, written in places:
-        for name, value in written.items():
-            spelled = f"{name}: {value}".lower().replace(" ", "")
-            if any(word in spelled for word in _DOMAINS) and str(value).strip() != "off":
-                text = (
-                    f"The annotation {name} gives cookies a Domain: they go to every host below it, users' servers too."
-                )
-                fix = "Take it out: each apps' host signs in by itself, without a page."
-                if key == "ingress.annotations":
-                    yield found(release, "gate-cookies", ("ingress", "annotations", name), text, fix)
-                else:
-                    yield Finding("gate-cookies", "problem", key, text, fix)
+    ingress = ("ingress", "annotations")
+    written: list[tuple[Tree | None, str, Any]] = [(None, *pair) for pair in release.tree(".".join(ingress)).items()]
+    for each in release.manifests:
+        written += [(each, *pair) for pair in as_tree(each["metadata"].get("annotations")).items()]
+    for manifest, name, value in written:
+        spelled = f"{name}: {value}".lower().replace(" ", "")
+        if any(word in spelled for word in _DOMAINS) and str(value).strip() != "off":
+            text = f"The annotation {name} gives cookies a Domain: they go to every host below it, users' servers too."
+            fix = "Take it out: each apps' host signs in by itself, without a page."
+            if manifest is None:
+                yield found(release, "gate-cookies", (*ingress, name), text, fix)
+            else:
+                yield Finding("gate-cookies", "problem", name_of(manifest), text, fix)

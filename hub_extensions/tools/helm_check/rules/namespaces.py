@@ -6,12 +6,12 @@ Manifests without a namespace are assumed to be applied to that namespace.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
-from hub_extensions.tools.helm_check.model import Finding, Release, found, name_of
+from hub_extensions.tools.helm_check.model import Finding, Release, found, mappings, name_of
+from hub_extensions.tools.helm_check.rules.network import host_and_port
 
 OURS = "jupyterhub-gpu"  # prefix of the names of our own manifests
-ANYWHERE = {"ServiceMonitor", "PodMonitor"}  # a Prometheus finds them by its own settings
+ANYWHERE = ("Cluster", "ServiceMonitor", "PodMonitor")  # beginnings of kinds that may be in any namespace, or in none
 ADDRESSES = ("hub.config.GpuService.url", "hub.config.GpuCluster.service_connect_url")
 FIX = "Write the release's there (helm-values/manifests/namespace.yaml does it for all), or say --namespace."
 
@@ -25,16 +25,16 @@ def check_namespaces(release: Release) -> Iterator[Finding]:
         if not str(metadata.get("name")).startswith(OURS) and kind != "ResourceClaimTemplate":
             continue
         texts = []
-        if not kind.startswith("Cluster") and kind not in ANYWHERE and name not in at_home:
+        if not kind.startswith(ANYWHERE) and name not in at_home:
             texts.append(f"It stands in the namespace {metadata.get('namespace')}")
-        for subject in manifest.get("subjects") or ():
+        for subject in mappings(manifest.get("subjects")):
             place = str(subject.get("namespace") or home)
             if subject.get("kind") == "ServiceAccount" and place != home:
                 texts.append(f"It gives its rights to the account {subject.get('name')} of the namespace {place}")
         for text in texts:
             yield Finding("namespace", "problem", name, f"{text}, and the release is in {home}.", FIX)
     for key in ADDRESSES:
-        host = (urlsplit(str(release.at(key) or "")).hostname or "").split(".")
+        host = host_and_port(release.at(key))[0].split(".")
         if len(host) > 2 and host[2] == "svc" and host[1] != home:
             text = f"It names a service of the namespace {host[1]}, and the release is in {home}."
             fix = f"Write {host[0]} alone, or {host[0]}.{home}.svc; or say --namespace."

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any
 
-from hub_extensions.tools.helm_check.model import Finding, Release, found, spawner_keys
+from hub_extensions.tools.helm_check.model import Finding, Release, Tree, as_tree, find, found, mappings, spawner_keys
 from hub_extensions.tools.helm_check.rules.sign_on import has_single_sign_on, provider_setting
 from hub_extensions.tools.helm_check.rules.state import DATABASE_VARIABLE, is_service_deployment
-
-Tree = Mapping[str, Any]
 
 PORT = 8191
 HUB_ACCESS = "hub.jupyter.org/network-access-hub"
@@ -27,6 +25,7 @@ API, PROVIDER = "the API server", "the provider where people sign in"
 
 
 def check_network(release: Release) -> Iterator[Finding]:
+    """Report connections that network policies cut off, if the values use our spawner."""
     if release.is_ours:
         yield from _way_to_service(release)
         yield from _switched_off(release)
@@ -37,9 +36,6 @@ def check_network(release: Release) -> Iterator[Finding]:
 def is_apart(release: Release) -> bool:
     """Whether the GPU service runs in its own Deployment instead of the hub's pod."""
     return release.at("hub.config.GpuService.started_by_hub") is False
-
-
-# ------------------------------------------------------------------ policies
 
 
 def rules_of(release: Release, labels: Tree, direction: str, namespace: str = "") -> list[Any] | None:
@@ -54,21 +50,20 @@ def rules_of(release: Release, labels: Tree, direction: str, namespace: str = ""
     """
     chosen = []
     for manifest in release.manifests:
-        spec = manifest.get("spec")
-        place = (manifest.get("metadata") or {}).get("namespace")
-        if manifest.get("kind") == "NetworkPolicy" and isinstance(spec, Mapping):
-            types = spec.get("policyTypes") or ["Ingress", *(["Egress"] if spec.get("egress") else [])]
-            if direction in types and place == (namespace or release.namespace):
-                chosen += [spec] if matches(spec.get("podSelector"), labels) else []
+        spec = as_tree(manifest.get("spec"))
+        types = spec.get("policyTypes") or ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+        is_near = find(manifest, ("metadata", "namespace")) == (namespace or release.namespace)
+        if manifest.get("kind") == "NetworkPolicy" and spec and direction in types and is_near:
+            chosen += [spec] if matches(spec.get("podSelector"), labels) else []
     return [rule for spec in chosen for rule in spec.get(direction.lower()) or ()] if chosen else None
 
 
 def matches(selector: Any, labels: Tree) -> bool:
     """Whether a label selector selects a pod with these labels. Expressions with an operator but *In* are ignored."""
-    wanted = (selector or {}).get("matchLabels") or {}
-    expressions = [each for each in (selector or {}).get("matchExpressions") or () if each.get("operator") == "In"]
-    named = all(labels.get(each.get("key")) in (each.get("values") or ()) for each in expressions)
-    return named and all(labels.get(key) == value for key, value in wanted.items())
+    wanted = {key: [value] for key, value in as_tree(find(selector, ["matchLabels"])).items()}.items()
+    listed = [each for each in mappings(find(selector, ["matchExpressions"])) if each.get("operator") == "In"]
+    pairs: list[tuple[Any, Any]] = [*wanted, *((each.get("key"), each.get("values") or ()) for each in listed)]
+    return all(labels.get(key) in values for key, values in pairs)
 
 
 def opens(rules: Iterable[Any], port: int, *names: str) -> bool:
@@ -76,8 +71,8 @@ def opens(rules: Iterable[Any], port: int, *names: str) -> bool:
     for rule in rules:
         if isinstance(rule, Mapping) and not rule.get("ports"):
             return True
-        ports = rule["ports"] if isinstance(rule, Mapping) and isinstance(rule["ports"], list) else ()
-        for each in ports:
+        ports = find(rule, ["ports"])
+        for each in ports if isinstance(ports, list) else ():
             first = each.get("port") if isinstance(each, Mapping) else ""
             if first is None or first in names or str(first) == str(port):
                 return True
@@ -97,9 +92,8 @@ def is_open(release: Release, labels: Tree, namespace: str, port: int) -> bool:
         return "ipBlock" not in peer and is_near and matches(peer.get("podSelector"), server)
 
     rules = rules_of(release, labels, "Ingress", namespace)
-    return rules is None or opens(
-        [each for each in rules if not each.get("from") or any(map(lets_in, each["from"]))], port
-    )
+    for_servers = [each for each in rules or () if not each.get("from") or any(map(lets_in, each["from"]))]
+    return rules is None or opens(for_servers, port)
 
 
 def pod_labels(release: Release, component: str) -> dict[str, str]:
@@ -107,10 +101,6 @@ def pod_labels(release: Release, component: str) -> dict[str, str]:
     app = str(release.at("nameOverride") or CHART_NAME)
     modern = {"app.kubernetes.io/name": app, "app.kubernetes.io/component": component}
     return {"app": app, "component": component, "release": release.name, **modern}
-
-
-def _hub_labels(release: Release) -> dict[str, str]:
-    return {**pod_labels(release, "hub"), **release.tree("hub.labels")}
 
 
 def _is_on(release: Release, section: str) -> bool:
@@ -123,46 +113,44 @@ def _ways_in(release: Release, section: str) -> list[Any]:
     return [*release.items(f"{section}.ingress"), *({"ports": [{"port": port}]} for port in ports)]
 
 
-# ------------------------------------------------------------------ rules
-
-
 def _way_to_service(release: Release) -> Iterator[Finding]:
     """Report if the proxy cannot reach the GPU service, or a service in its own Deployment cannot reach the hub.
 
     Our policies for these connections name a port and a label, which the values may have changed.
     """
-    apart, port = is_apart(release), _port(release)
-    labels, rules = _hub_labels(release), [] if apart else _ways_in(release, HUB)
+    service, apart = release.tree("hub.config.GpuService"), is_apart(release)
+    port = host_and_port(service.get("url"))[1] or service.get("port")
+    port = port if isinstance(port, int) and port else PORT
+    app, labels = pod_labels(release, "hub")["app"], {**pod_labels(release, "hub"), **release.tree("hub.labels")}
     for manifest in release.manifests if apart else ():
         if is_service_deployment(manifest):
             labels = dict(manifest["spec"]["template"]["metadata"]["labels"])
             if str(labels.get(HUB_ACCESS)) != "true" and _is_on(release, HUB):
-                text = (
-                    "The GPU service's pod cannot reach the hub's pod at port 8081, so the service gets no settings "
-                    "and stops no idle server: the policy hub does not let it in."
-                )
-                fix = f'Give the service\'s pods the label {HUB_ACCESS}: "true".'
-                yield found(release, "network", HUB, text, fix)
-    policies, app = rules_of(release, labels, "Ingress"), pod_labels(release, "hub")["app"]
+                text = "The GPU service's pod cannot reach the hub's pod at port 8081, so the service gets no settings "
+                text += "and stops no idle server: the policy hub does not let it in."
+                yield found(release, "network", HUB, text, f'Give the service\'s pods the label {HUB_ACCESS}: "true".')
+    policies = rules_of(release, labels, "Ingress")
     if policies is None and (release.manifests if apart else not _is_on(release, HUB)):
         return  # nothing closes the pod
-    rules += policies or []
-    if not release.manifests and app == CHART_NAME:
-        rules.append({"ports": [{"port": PORT}]})  # ours, as shipped
+    is_ours_applied = not release.manifests and app == CHART_NAME  # as shipped
+    rules = [
+        *(policies or ()),
+        *([] if apart else _ways_in(release, HUB)),
+        *([{"ports": [{"port": PORT}]}] * is_ours_applied),
+    ]
     if opens(rules, port):
         return
     where = "the GPU service's pod" if apart else "the hub's pod, where the GPU service runs,"
     text = f"The proxy cannot reach {where} at port {port}, so no page and no panel of the GPU service opens"
     file = f"helm-values/manifests/{'service-deployment/' if apart else ''}networkpolicy.yaml"
+    key, why = HUB, "no policy lets it in"
+    fix = f"Apply {file}, and name it by --manifests, or add a rule to {HUB}.ingress."
     if app != CHART_NAME:
         key, why = "nameOverride", "our policies choose pods by the label app"
         fix = f"Write app: {app} for app: {CHART_NAME} in {file}, apply it, and name it by --manifests."
     elif port != PORT:
         key, why = "hub.config.GpuService.port", "no policy opens that port"
         fix = f"Change the port in {file} to {port}, apply it, and name it by --manifests."
-    else:
-        key, why = HUB, "no policy lets it in"
-        fix = f"Apply {file}, and name it by --manifests, or add a rule to {HUB}.ingress."
     yield found(release, "network", key, f"{text}: {why}.", fix)
 
 
@@ -183,30 +171,30 @@ def _switched_off(release: Release) -> Iterator[Finding]:
 
 
 def _way_of_servers(release: Release) -> Iterator[Finding]:
+    """Report that the chart's policies keep users' servers from the hub or from the proxy."""
     keys = (*spawner_keys("extra_labels")[:2], "singleuser.extraLabels")
     labels = next((given for key in keys if isinstance(given := release.at(key), Mapping)), {})
     is_shut = _is_on(release, HUB) and not opens(_ways_in(release, HUB), 8081, "http")
     if is_shut and str(labels.get(HUB_ACCESS)) != "true":
         text = (
             "Users' servers cannot reach the hub's pod at port 8081, so no server starts: the policy hub lets in pods "
-            f"with the label {HUB_ACCESS}."
         )
+        text += f"with the label {HUB_ACCESS}."
         fix = f"Keep the label {HUB_ACCESS} in singleuser.extraLabels."
         yield found(release, "network", ("singleuser", "extraLabels", HUB_ACCESS), text, fix)
     host = host_and_port(release.at("hub.config.GpuCluster.service_connect_url"))[0].split(".")[0]
     is_shut = _is_on(release, PROXY) and not opens(_ways_in(release, PROXY), 8000, "http")
     if is_shut and (not host or "proxy-public" in host):
-        text = (
-            "Users' servers cannot reach the proxy at port 8000, so JupyterLab's GPU panel shows no line and no "
-            "countdown: the policy proxy does not let them in."
-        )
+        text = "Users' servers cannot reach the proxy at port 8000, so JupyterLab's GPU panel shows no line and no "
+        text += "countdown: the policy proxy does not let them in."
         key = f"{PROXY}.allowedIngressPorts"
         yield found(release, "network", key, text, f"Keep http in {key}.")
 
 
 def _ways_out(release: Release) -> Iterator[Finding]:
     """Report connections to other services, such as the API server or a database, that the pod's policy blocks."""
-    of_hub = [*release.items(f"{HUB}.egress"), *(rules_of(release, _hub_labels(release), "Egress") or ())]
+    labels = {**pod_labels(release, "hub"), **release.tree("hub.labels")}
+    of_hub = [*release.items(f"{HUB}.egress"), *(rules_of(release, labels, "Egress") or ())]
     of_service = rules_of(release, {"app": CHART_NAME, "component": "gpu-service"}, "Egress")
     if not release.manifests:
         of_service = [{"ports": [{"port": port} for port in SERVICE_PORTS]}]
@@ -220,8 +208,8 @@ def _ways_out(release: Release) -> Iterator[Finding]:
             if of_service is not None and not any(opens(of_service, each) for each in ports):
                 text = (
                     f"The GPU service's pod may be cut off from {name}, and then {what}: no rule of its policy opens "
-                    f"port {port}."
                 )
+                text += f"port {port}."
                 fix = f"Open port {port} there; service-deployment/networkpolicy.yaml has the rule."
                 yield Finding("network", "look at", "NetworkPolicy jupyterhub-gpu-service", text, fix)
             continue
@@ -231,7 +219,7 @@ def _ways_out(release: Release) -> Iterator[Finding]:
             text = f"The hub's pod may be cut off from {name}, and then {what}: no rule opens port "
             text += f"{' or '.join(map(str, ports))} to a {'public' if is_public else 'private'} address."
             fix = f"Add a rule for its address to {HUB}.egress, or set {key} to true."
-            yield found(release, "network", key, text, fix, severity="look at")
+            yield found(release, "network", key, text, fix, "look at")
 
 
 def _calls_out(release: Release) -> Iterator[tuple[str, int, str]]:
@@ -243,17 +231,13 @@ def _calls_out(release: Release) -> Iterator[tuple[str, int, str]]:
     if isinstance(database, Mapping):
         database = database.get("value") or "postgresql://in-a-secret"
     issuer = provider_setting(release, "issuer")[1] if has_single_sign_on(release) else ""
+    warning = release.at("hub.config.GpuCulling.warning_webhook_url")
     for given, name, usual, what in (
         (database, "its database", 5432, "it cannot keep the line"),
         (own.get("prometheus_url"), "your Prometheus", 80, "the use of MIG devices is not known"),
         (mail, "your mail server", 587, "no user is told by e-mail"),
         (notices.get("webhook_url"), "the receiver of the webhook", 80, "no user is told by the webhook"),
-        (
-            release.at("hub.config.GpuCulling.warning_webhook_url"),
-            "the receiver of the webhook",
-            80,
-            "nobody is warned by it",
-        ),
+        (warning, "the receiver of the webhook", 80, "nobody is warned by it"),
         (issuer, PROVIDER, 443, "nobody can sign in"),
     ):
         host, port = host_and_port(given)
@@ -266,12 +250,6 @@ def _is_public(host: str) -> bool:
         return ip_address(host).is_global
     except ValueError:
         return INSIDE.fullmatch(host) is None
-
-
-def _port(release: Release) -> int:
-    service = release.tree("hub.config.GpuService")
-    named, port = host_and_port(service.get("url"))[1], service.get("port") or PORT
-    return named or (port if isinstance(port, int) else PORT)
 
 
 def host_and_port(url: object) -> tuple[str, int | None]:

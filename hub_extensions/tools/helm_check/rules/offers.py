@@ -24,21 +24,19 @@ def check_offers(release: Release, known: Collection[str], resources: Collection
         resources: the nodes' GPU resources whose names are not NVIDIA's.
     """
     key = "hub.config.GpuOffers.resources"
-    mapped = release.tree(key)
-    there_are = (
-        f"There are {listed(resources)}." if resources else "Its GPUs have the names that are known: leave it out."
-    )
-    for name in set(mapped) - set(resources):
+    mapped = set(release.tree(key))
+    fix = f"There are {listed(resources)}." if resources else "Its GPUs have the names that are known: leave it out."
+    for name in mapped - set(resources):
         text = f"No node of this cluster has {name}."
-        yield found(release, "no-such-resource", (*key.split("."), name), text, there_are, severity="look at")
-    for name in sorted(set(resources) - set(mapped)):
+        yield found(release, "no-such-resource", (*key.split("."), name), text, fix, "look at")
+    for name in sorted(set(resources) - mapped):
         text = f"Nodes of this cluster have GPUs as {name}, which no offer is made of."
         fix = f"Say which offer it is: {{{name}: gpu}}; or leave it to virtual machines."
-        yield found(release, "unknown-resource", key, text, fix, severity="look at")
+        yield found(release, "unknown-resource", key, text, fix, "look at")
     for key, severity in _NAMING.items():
         ids = release.at(key)
         for name in ids if isinstance(ids, (list, Mapping)) else ():
             if name not in known:
                 path = (*key.split("."), name) if isinstance(ids, Mapping) else key
                 text = f"No node of this cluster has {name}."
-                yield found(release, "no-such-offer", path, text, f"There are {listed(known)}.", severity=severity)
+                yield found(release, "no-such-offer", path, text, f"There are {listed(known)}.", severity)

@@ -6,11 +6,21 @@ They report GPUs that are requested outside the offers, settings that replace th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hub_extensions.core.offers.pod_request import is_gpu_resource
-from hub_extensions.tools.helm_check.model import SPAWNERS, Finding, Release, find, found, spawner_keys
+from hub_extensions.tools.helm_check.model import (
+    SPAWNERS,
+    Finding,
+    Release,
+    Tree,
+    as_tree,
+    find,
+    found,
+    mappings,
+    spawner_keys,
+)
 
 _OF_GPU_NODES = re.compile(r"nvidia\.com/|gke-accelerator|amazonaws\.com/accelerator|\bgpu\b|\baccelerator\b")
 _GPU_MACHINE = re.compile(
@@ -21,7 +31,7 @@ _GPU_MACHINE = re.compile(
 )
 """Pattern of instance types of machines with GPUs, and of names that people give to pools of such machines."""
 _OF_MACHINES = re.compile(
-    r"instance-(?:type|family)|machine-(?:type|family)|agentpool|node-?pool|node-?group|worker-?pool"
+    r"instance-(?:type|family)|machine-(?:type|family)|agentpool|(?:node|worker)-?pool|node-?group"
 )
 """Pattern of the node labels whose values are instance types or names of node pools."""
 _RESOURCES = ("extra_resource_limits", "extra_resource_guarantees")
@@ -31,7 +41,7 @@ _OF_THE_OFFER = "Take it out: the GPU comes with the offer."
 
 
 def check_pods(release: Release) -> Iterator[Finding]:
-    """Yield the findings of all rules about servers' pods; some apply only if the values use our spawner."""
+    """Report mistakes about servers' pods; some are mistakes only if the values use our spawner."""
     yield from _replaced(release)
     yield from _metadata(release)
     yield from _root_containers(release)
@@ -39,42 +49,33 @@ def check_pods(release: Release) -> Iterator[Finding]:
         yield from _profiles(release)
         yield from _gpus_of_all(release)
         yield from _hooks(release)
-        yield from _visible(release)
         yield from _schedulers(release)
-
-
-# ------------------------------------------------------------------ GPUs of profiles
 
 
 def _profiles(release: Release) -> Iterator[Finding]:
     for key in ("singleuser.profileList", *spawner_keys("profile_list")):
-        value = release.at(key)
-        profiles = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-        for at, profile in enumerate(profiles):
+        profiles = release.at(key)
+        for at, profile in enumerate(profiles.values() if isinstance(profiles, Mapping) else release.items(key)):
             if isinstance(profile, Mapping):
                 name = str(profile.get("display_name") or profile.get("slug") or f"number {at + 1}")
-                for choice, override in _overrides(profile):
-                    who = f"The profile {name!r}" + (f" (choice {choice})" if choice else "")
-                    yield from _of_override(release, key, who, override)
+                yield from _override(
+                    release, key, f"The profile {name!r}", as_tree(profile.get("kubespawner_override"))
+                )
+                for option, content in as_tree(profile.get("profile_options")).items():
+                    choices = {
+                        **as_tree(find(content, ["choices"])),
+                        "of one's own": find(content, ["unlisted_choice"]),
+                    }
+                    for choice, inner in choices.items():
+                        override = as_tree(find(inner, ["kubespawner_override"]))
+                        yield from _override(
+                            release, key, f"The profile {name!r} (choice {option}: {choice})", override
+                        )
 
 
-def _overrides(profile: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each ``kubespawner_override`` of a profile, with the choice it belongs to; "" for that of the profile."""
-    if isinstance(profile.get("kubespawner_override"), Mapping):
-        yield "", profile["kubespawner_override"]
-    options = profile.get("profile_options")
-    for option, content in options.items() if isinstance(options, Mapping) else ():
-        content = content if isinstance(content, Mapping) else {}
-        choices = content.get("choices")
-        listed = {**(choices if isinstance(choices, Mapping) else {}), "of one's own": content.get("unlisted_choice")}
-        for choice, inner in listed.items():
-            override = inner.get("kubespawner_override") if isinstance(inner, Mapping) else None
-            if isinstance(override, Mapping):
-                yield f"{option}: {choice}", override
-
-
-def _of_override(release: Release, key: str, who: str, override: Mapping[str, Any]) -> Iterator[Finding]:
-    asked = _asked(override)
+def _override(release: Release, key: str, who: str, override: Tree) -> Iterator[Finding]:
+    """Report GPUs, and machines with GPUs, that a profile or a choice in it asks for."""
+    asked = gpus_asked(override)
     for resource, count in asked.items():
         if resource.startswith("nvidia.com/"):
             text = f"{who} asks for {resource}: {count} by itself: it is left out, the GPU comes with the offer."
@@ -83,47 +84,40 @@ def _of_override(release: Release, key: str, who: str, override: Mapping[str, An
             text = f"{who} asks for {resource}: {count} by itself: this GPU is held outside of the line."
             fix = "Take it out, or keep such profiles in a hub of their own: there are no offers of this kind of GPU."
         yield found(release, "profile-gpu", key, text, fix)
-    if claims := _claims(override):
+    if claims := claims_of(override):
         text = f"{who} has the claim {', '.join(claims)} by itself: a GPU that it brings is outside of every lease."
-        fix = "Take it out: the claim comes with the offer."
-        yield found(release, "profile-gpu", key, text, fix, severity="look at")
-    pinned = [] if asked else sorted(set(_gpu_nodes(override)))
-    if pinned:
+        yield found(release, "profile-gpu", key, text, "Take it out: the claim comes with the offer.", "look at")
+    if pinned := [] if asked else sorted(set(_gpu_nodes(override))):
         text = f"{who} is for nodes with {pinned[0]}: servers without a GPU take the room there too."
         fix = "Take it out: an offer brings its servers to the nodes that have its GPUs."
-        yield found(release, "profile-on-gpu-nodes", key, text, fix, severity="look at")
+        yield found(release, "profile-on-gpu-nodes", key, text, fix, "look at")
 
 
-def _asked(override: Mapping[str, Any]) -> dict[str, Any]:
-    """Return GPU resource -> count that an override requests. A count of 0, ``"0"`` or null requests none."""
-    container = override.get("extra_container_config")
-    resources = container.get("resources") if isinstance(container, Mapping) else None
-    trees = [override.get(name) for name in _RESOURCES]
-    trees += [resources.get(kind) for kind in ("limits", "requests")] if isinstance(resources, Mapping) else []
+def gpus_asked(settings: Tree) -> dict[str, Any]:
+    """Return GPU resource -> count that settings of the spawner request. A count of 0 or null requests none."""
+    trees = [settings.get(name) for name in _RESOURCES]
+    trees += [find(settings, ("extra_container_config", "resources", kind)) for kind in ("limits", "requests")]
     asked: dict[str, Any] = {}
     for tree in trees:
-        for resource, count in tree.items() if isinstance(tree, Mapping) else ():
+        for resource, count in as_tree(tree).items():
             if is_gpu_resource(str(resource)) and count and count != "0":
                 asked.setdefault(str(resource), count)
     return asked
 
 
-def _claims(pod: object) -> list[str]:
-    """Return the names of the resource claims (DRA) in a pod's configuration, or in the override that contains it."""
-    if not isinstance(pod, Mapping):
-        return []
-    claims = pod.get("resourceClaims") or pod.get("resource_claims")
-    named = [each for each in claims if isinstance(each, Mapping)] if isinstance(claims, list) else []
-    return [str(each.get("name", "?")) for each in named] + _claims(pod.get("extra_pod_config"))
+def claims_of(pod: object) -> list[str]:
+    """Return the names of the resource claims (DRA) in a pod's configuration, or in the settings that contain it."""
+    pod = as_tree(pod)
+    claims = [str(each.get("name", "?")) for each in mappings(pod.get("resourceClaims") or pod.get("resource_claims"))]
+    return claims + (claims_of(pod["extra_pod_config"]) if "extra_pod_config" in pod else [])
 
 
-def _gpu_nodes(override: Mapping[str, Any]) -> Iterator[str]:
+def _gpu_nodes(override: Tree) -> Iterator[str]:
     """Yield the labels by which an override selects nodes with GPUs, with the value if the label is not enough."""
-    pod = override.get("extra_pod_config")
-    pod = pod if isinstance(pod, Mapping) else {}
+    pod = as_tree(override.get("extra_pod_config"))
+    chosen: list[tuple[str, list[Any]]] = []
     for selector in (override.get("node_selector"), pod.get("nodeSelector"), pod.get("node_selector")):
-        for label, value in selector.items() if isinstance(selector, Mapping) else ():
-            yield from _label(str(label), [value])
+        chosen += [(str(label), [value]) for label, value in as_tree(selector).items()]
     todo: list[Any] = [override.get("node_affinity_required"), pod.get("affinity")]
     for each in todo:  # the loop appends to the list
         if isinstance(each, list):
@@ -131,65 +125,57 @@ def _gpu_nodes(override: Mapping[str, Any]) -> Iterator[str]:
         elif isinstance(each, Mapping):
             if isinstance(each.get("key"), str) and each.get("operator", "In") in ("In", "Exists"):
                 values = each.get("values")
-                yield from _label(each["key"], values if isinstance(values, list) else [])
+                chosen.append((each["key"], values if isinstance(values, list) else []))
             todo += each.values()
-
-
-def _label(label: str, values: Iterable[object]) -> Iterator[str]:
-    if _OF_GPU_NODES.search(label):
-        yield label
-    elif _OF_MACHINES.search(label):
-        yield from (f"{label}: {value}" for value in values if _GPU_MACHINE.search(str(value)))
-
-
-# ------------------------------------------------------------------ GPUs of every server
+    for label, values in chosen:
+        if _OF_GPU_NODES.search(label):
+            yield label
+        elif _OF_MACHINES.search(label):
+            yield from (f"{label}: {value}" for value in values if _GPU_MACHINE.search(str(value)))
 
 
 def _gpus_of_all(release: Release) -> Iterator[Finding]:
-    """Report settings by which every server would request a GPU, also a CPU-only one."""
+    """Report settings by which every server would request or see a GPU, also a CPU-only one."""
     keys = ["singleuser.extraResource.limits", "singleuser.extraResource.guarantees"]
     for key in [*keys, *(each for name in _RESOURCES for each in spawner_keys(name))]:
-        for resource, count in _asked({_RESOURCES[0]: release.at(key)}).items():
+        for resource, count in gpus_asked({_RESOURCES[0]: release.at(key)}).items():
             text = f"Every server would ask for {resource}: {count}, whatever its user chose."
             yield found(release, "gpu-for-all", (*key.split("."), resource), text, _OF_THE_OFFER)
     for key in ("singleuser.extraPodConfig", *spawner_keys("extra_pod_config")):
-        if claims := _claims(release.at(key)):
+        if claims := claims_of(release.at(key)):
             text = f"Every server would have the claim {', '.join(claims)}, whatever its user chose."
             place = "resource_claims" if "resource_claims" in release.tree(key) else "resourceClaims"
             yield found(release, "gpu-for-all", f"{key}.{place}", text, "Take it out: the claim comes with the offer.")
     for key in _CONTAINERS:
         for number, container in enumerate(release.items(key)):
-            for resource, count in _asked({"extra_container_config": container}).items():
-                name = container.get("name", number)
-                asks = f"{resource}: {count} in every server"
-                text = f"Its container {name} would ask for {asks}, beside what a lease gives."
+            for resource, count in gpus_asked({"extra_container_config": container}).items():
+                text = (
+                    f"Its container {container.get('name', number)} would ask for {resource}: {count} in every server, "
+                )
+                text += "beside what a lease gives."
                 yield found(release, "gpu-for-all", key, text, _OF_THE_OFFER)
 
 
 def _hooks(release: Release) -> Iterator[Finding]:
-    """Report GPUs that hooks of the administrator give to servers or their pods."""
+    """Report GPUs that hooks of the administrator give to servers, and variables that show all GPUs to each server."""
     for hook in release.evaluation.hooks if release.evaluation else ():
         name = f"c.{hook.section}.{hook.hook}"
+        text, fix = (
+            f"{name} asks for {hook.resource} by itself: it is left out, the GPU comes with the offer.",
+            _OF_THE_OFFER,
+        )
         if not hook.was_seen:
             text = f"{name} names {hook.resource}; it did not give any to an invented user."
             fix = f"Look whether it gives a server a GPU. {_OF_THE_OFFER}"
-            yield found(release, "gpu-of-a-hook", hook.path, text, fix, severity="look at")
-            continue
-        text = f"{name} asks for {hook.resource} by itself: it is left out, the GPU comes with the offer."
-        if hook.hook == "modify_pod_hook":
+        elif hook.hook == "modify_pod_hook":
             text = f"{name} adds {hook.resource} after the offer has set its own: outside of every lease."
-        yield found(release, "gpu-of-a-hook", hook.path, text, _OF_THE_OFFER)
-
-
-def _visible(release: Release) -> Iterator[Finding]:
+        yield found(release, "gpu-of-a-hook", hook.path, text, fix, "problem" if hook.was_seen else "look at")
     for key in ("singleuser.extraEnv", *spawner_keys("environment")):
         for name in _VISIBLE:
             if name in release.tree(key):
                 text = "It tells every server which GPUs to use, past what its lease gives."
                 yield found(release, "visible-devices", f"{key}.{name}", text, "Take it out: the offer sets it.")
 
-
-# ------------------------------------------------------------------ settings that replace the chart's
 
 _REPLACES = {
     "environment": "singleuser.extraEnv",
@@ -210,38 +196,32 @@ def _replaced(release: Release) -> Iterator[Finding]:
             change = release.change_of(path)
             is_the_charts = section == "KubeSpawner" and trait == "profile_list" and not release.is_ours
             is_kept = change is not None and not change.loses
-            if trait not in release.tree(f"hub.config.{section}") or is_the_charts or is_kept:
-                continue
-            gone = _lost(release, trait, instead)
-            text = f"It replaces {instead} whole{f', and {gone} would be gone' if gone else ''}."
-            fix = f"Write it as {instead}, which adds to the chart's own."
-            yield found(release, "replaces-the-chart", path, text, fix, severity="problem" if gone else "look at")
+            if trait in release.tree(f"hub.config.{section}") and not is_the_charts and not is_kept:
+                gone = _lost(release, trait, instead)
+                text = f"It replaces {instead} whole{f', and {gone} would be gone' if gone else ''}."
+                fix = f"Write it as {instead}, which adds to the chart's own."
+                yield found(release, "replaces-the-chart", path, text, fix, "problem" if gone else "look at")
 
 
 def _lost(release: Release, trait: str, key: str) -> str:
     """Name what is lost if a trait replaces what the values set at the chart's key; "" if nothing is lost."""
     if trait in ("volumes", "volume_mounts"):
-        if release.at("singleuser.storage.type") in ("dynamic", "static"):
-            return "users' homes"
-        return "the files of singleuser.extraFiles" if release.tree("singleuser.extraFiles") else ""
-    value = release.at(key)
+        files = "the files of singleuser.extraFiles" if release.tree("singleuser.extraFiles") else ""
+        return "users' homes" if release.at("singleuser.storage.type") in ("dynamic", "static") else files
     if trait == "profile_list":
-        return "all profiles there" if value else ""
+        return "all profiles there" if release.at(key) else ""
     if trait == "init_containers":
-        names = [str(each.get("name")) for each in release.items(key) if isinstance(each, Mapping)]
-        is_blocking = release.at("singleuser.cloudMetadata.blockWithIptables") is True
-        names += ["block-cloud-metadata"] * is_blocking
-        return f"the init container {', '.join(names)}" if names else ""
-    names = list(release.variables(key)) if trait == "environment" else [*value] if isinstance(value, Mapping) else []
-    what = {"environment": "variable", "extra_labels": "labels", "extra_annotations": "annotations"}[trait]
-    plural = "s" if trait == "environment" and len(names) > 1 else ""
-    return f"the {what}{plural} {', '.join(map(str, names))}" if names else ""
-
-
-# ------------------------------------------------------------------ the cloud's metadata, root, schedulers
+        names = [str(each.get("name")) for each in mappings(release.at(key))]
+        names += ["block-cloud-metadata"] * (release.at("singleuser.cloudMetadata.blockWithIptables") is True)
+        what = "init container"
+    else:
+        names = list(map(str, release.variables(key) if trait == "environment" else release.tree(key)))
+        what = {"environment": "variable" + "s" * (len(names) > 1), "extra_labels": "labels"}.get(trait, "annotations")
+    return f"the {what} {', '.join(names)}" if names else ""
 
 
 def _metadata(release: Release) -> Iterator[Finding]:
+    """Report servers that nothing keeps from the cloud's metadata."""
     opened = "singleuser.networkPolicy.egressAllowRules.cloudMetadataServer"
     by_policy = release.at("singleuser.networkPolicy.enabled") is True
     if release.at("singleuser.cloudMetadata.blockWithIptables") is True:
@@ -251,25 +231,23 @@ def _metadata(release: Release) -> Iterator[Finding]:
             "Servers may reach the cloud's metadata, which hands out the machines' own rights; nothing else blocks it."
         )
         yield found(release, "metadata-open", opened, text, "Set it to false.")
-    elif not by_policy and not any(map(_blocks_metadata, release.manifests)):
+    elif not by_policy and not any(map(_limits_servers, release.manifests)):
         text = "Neither the init container nor the chart's policy keeps servers from the cloud's metadata."
         fix = "Set it to true, or apply helm-values/manifests/metadata-policy.yaml and name it with --manifests."
-        yield found(release, "metadata-open", "singleuser.networkPolicy.enabled", text, fix, severity="look at")
+        yield found(release, "metadata-open", "singleuser.networkPolicy.enabled", text, fix, "look at")
 
 
-def _blocks_metadata(manifest: Mapping[str, Any]) -> bool:
+def _limits_servers(manifest: Tree) -> bool:
     """Whether a manifest is a network policy that restricts outgoing connections of users' servers."""
-    spec = manifest.get("spec") or {}
-    chosen = (spec.get("podSelector") or {}).get("matchLabels") or {}
-    is_for_servers = manifest.get("kind") == "NetworkPolicy" and chosen.get("component") == "singleuser-server"
-    return is_for_servers and "Egress" in (spec.get("policyTypes") or [])
+    chosen = find(manifest, ("spec", "podSelector", "matchLabels", "component"))
+    types = find(manifest, ("spec", "policyTypes")) or []
+    return manifest.get("kind") == "NetworkPolicy" and chosen == "singleuser-server" and "Egress" in types
 
 
 def _restricted(release: Release) -> str:
     """Name the rule of the cluster or pod that refuses privileged containers; "" if no rule refuses them."""
     for manifest in release.manifests:
-        labels = (manifest.get("metadata") or {}).get("labels") or {}
-        level = labels.get("pod-security.kubernetes.io/enforce")
+        level = find(manifest, ("metadata", "labels", "pod-security.kubernetes.io/enforce"))
         if manifest.get("kind") == "Namespace" and level in ("restricted", "baseline"):
             return f"the namespace's Pod Security level {level}"
     contexts = [release.tree(f"singleuser.extraPodConfig.{name}") for name in ("securityContext", "security_context")]
@@ -286,23 +264,17 @@ def _root_containers(release: Release) -> Iterator[Finding]:
         text = f"It adds a privileged init container to every server, which {why} refuses."
         fix = "Set it to false; singleuser.networkPolicy blocks the address (helm-values/restricted.yaml)."
         yield found(release, "privileged", key, text, fix)
-    for key in _CONTAINERS:
-        for each in release.items(key):
-            context = each.get("securityContext") if isinstance(each, Mapping) else None
-            if isinstance(context, Mapping) and _is_refused(context, why):
-                what = "runs as root" if context.get("runAsUser") == 0 else "is privileged"
+    for key in _CONTAINERS if why else ():
+        for each in mappings(release.items(key)):
+            context = as_tree(each.get("securityContext"))
+            privileged, root = context.get("privileged") is True, context.get("runAsUser") == 0
+            by_pod = root and context.get("runAsNonRoot") is not False
+            level = why.rpartition(" level ")[2]
+            if {"baseline": privileged, "restricted": privileged or root}.get(level, by_pod):
+                what = "runs as root" if root else "is privileged"
                 text = f"The container {each.get('name', '?')} {what}, which {why} refuses: no server starts."
                 fix = "Give it a user that is not root (runAsUser: 1000); singleuser.fsGid makes volumes writable."
                 yield found(release, "privileged", key, text, f"{fix} Or leave it out.")
-
-
-def _is_refused(context: Mapping[str, Any], why: str) -> bool:
-    privileged, root = context.get("privileged") is True, context.get("runAsUser") == 0
-    if why.endswith("level baseline"):
-        return privileged
-    if why.endswith("level restricted"):
-        return privileged or root
-    return bool(why) and root and context.get("runAsNonRoot") is not False
 
 
 def _schedulers(release: Release) -> Iterator[Finding]:
@@ -312,17 +284,14 @@ def _schedulers(release: Release) -> Iterator[Finding]:
         yield found(release, "two-queues", "hub.config.GpuCluster.kai_queue", text, "Keep one of the two.")
     key = "scheduling.userScheduler.enabled"
     uses_claims = any(each.get("kind") in ("ResourceClaimTemplate", "DeviceClass") for each in release.manifests)
+    ours = release.files[release.base :]
+    named = {value: file.name for file in ours if isinstance(value := find(file.values, key.split(".")), bool)}
     if uses_claims and release.at(key) is True:
         text = "The chart's scheduler may not read DRA's claims: a server with one is never placed."
         fix = "Set it to false (helm-values/dra.yaml): the cluster's own scheduler places all servers."
         yield found(release, "scheduler-without-dra", key, text, fix)
-        return
-    ours = release.files[release.base :]
-    named = {value: file.name for file in ours if isinstance(value := find(file.values, key.split(".")), bool)}
-    if len(named) == 2:
-        text = (
-            f"{named[False]} switches the chart's scheduler off, and {named[True]} on. It knows no claims of DRA: a "
-            "server with one is never placed by it."
-        )
+    elif len(named) == 2:
+        text = f"{named[False]} switches the chart's scheduler off, and {named[True]} on. It knows no claims of DRA: a "
+        text += "server with one is never placed by it."
         fix = f"Leave {named[True]} out where servers have claims, else {named[False]}."
-        yield found(release, "two-schedulers", key, text, fix, severity="look at")
+        yield found(release, "two-schedulers", key, text, fix, "look at")

@@ -15,17 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from jsonschema import Draft7Validator, ValidationError
 
 from hub_extensions.tools.helm_check.chart_facts import NAMED, schema_keys
-from hub_extensions.tools.helm_check.model import (
-    Finding,
-    Path,
-    Release,
-    find,
-    found,
-    has,
-    kind_of,
-    listed,
-    nearest,
-)
+from hub_extensions.tools.helm_check.model import Finding, Path, Release, find, found, kind_of, listed, nearest
 
 KINDS = {
     "boolean": "true or false",
@@ -37,25 +27,25 @@ KINDS = {
     "null": "null",
 }
 """Type in a JSON schema -> its name for administrators."""
-
 _MISPLACED_SERVICES = ("name", "admin", "command", "url", "api_token", "apiToken")
 """Names that the chart refuses for services: its schema wrongly takes them for settings of a service."""
+_SECTIONS = (
+    *("JupyterHub", "KubeSpawner", "Spawner", "Authenticator"),
+    *("GpuKubeSpawner", "GpuService", "GpuOffers", "GpuQueue", "GpuCulling", "GpuCluster"),
+)
 
 
 def check_shape(release: Release) -> Iterator[Finding]:
-    """Report every key that the chart does not know, every value of a wrong type, and every missing key."""
-    errors = Draft7Validator(release.facts.schema).iter_errors(release.values)
-    yield from dict.fromkeys(finding for error in errors for finding in _of_error(release, error))
+    """Report every key that the chart does not know, every value of a wrong type, and every missing key.
 
-
-def _of_error(release: Release, error: ValidationError) -> Iterator[Finding]:
-    """Yield the findings about one error of the schema. Errors of unknown keywords are left to Helm."""
-    path = tuple(name for name in error.absolute_path if isinstance(name, str))
-    explain = EXPLAINERS.get(error.validator)
-    yield from explain(release, error, path) if explain else ()
-
-
-# ------------------------------------------------------------------ keys
+    Errors of other keywords of the schema than those of `EXPLAINERS` are left to Helm.
+    """
+    findings: dict[Finding, None] = {}
+    for error in Draft7Validator(release.facts.schema).iter_errors(release.values):
+        if explain := EXPLAINERS.get(error.validator):
+            path = tuple(name for name in error.absolute_path if isinstance(name, str))
+            findings |= dict.fromkeys(explain(release, error, path))
+    yield from findings
 
 
 def _unknown(release: Release, error: ValidationError, path: Path) -> Iterator[Finding]:
@@ -68,37 +58,19 @@ def _unknown(release: Release, error: ValidationError, path: Path) -> Iterator[F
 def _unknown_key(release: Release, path: Path, children: Sequence[str]) -> Finding:
     name, above = path[-1], ".".join(path[:-1])
     if above == "hub.config":
-        text = (
-            f"hub.config.{name} is no section: sections are names of classes and begin with a capital letter; the "
-            "chart refuses it."
-        )
-        return found(release, "config-section", path, text, _section_fix(name))
-    where = f"in {above} of the chart {release.facts.version}" if above else f"in the chart {release.facts.version}"
+        text = f"hub.config.{name} is no section: sections are names of classes and begin with a capital letter; the "
+        close = nearest(name, _SECTIONS)
+        fix = f"Did you mean hub.config.{close}?" if close else "Is it a key of hub itself, written one level too deep?"
+        return found(release, "config-section", path, f"{text}chart refuses it.", fix)
+    keys = schema_keys(release.facts.schema)
+    elsewhere = [key for key in keys if key.rsplit(".", 1)[-1] == name and NAMED not in key]
+    fix = f"There are {listed(children)}." if above else "Values of your own go below custom."
     if close := nearest(name, children):
         fix = f"Did you mean {'.'.join((*path[:-1], close))}?"
-    elif elsewhere := _elsewhere(release, name):
-        fix = f"There is {elsewhere}."
-    elif above:
-        fix = f"There are {listed(children)}."
-    else:
-        fix = "Values of your own go below custom."
-    return found(release, "unknown-key", path, f"There is no key {name} {where}.", fix)
-
-
-def _section_fix(name: str) -> str:
-    known = ("JupyterHub", "KubeSpawner", "Spawner", "Authenticator", "GpuKubeSpawner", "GpuService", "GpuOffers")
-    close = nearest(name, (*known, "GpuQueue", "GpuCulling", "GpuCluster"))
-    return f"Did you mean hub.config.{close}?" if close else "Is it a key of hub itself, written one level too deep?"
-
-
-def _elsewhere(release: Release, name: str) -> str:
-    """Return the dotted key of the same name elsewhere in the chart, if there is exactly one; else ""."""
-    keys = schema_keys(release.facts.schema)
-    places = [key for key in keys if key.rsplit(".", 1)[-1] == name and NAMED not in key]
-    return places[0] if len(places) == 1 else ""
-
-
-# ------------------------------------------------------------------ kinds
+    elif len(elsewhere) == 1:
+        fix = f"There is {elsewhere[0]}."
+    text = f"There is no key {name} in {f'{above} of ' if above else ''}the chart {release.facts.version}."
+    return found(release, "unknown-key", path, text, fix)
 
 
 def _misfit(release: Release, error: ValidationError, path: Path) -> Iterator[Finding]:
@@ -114,8 +86,10 @@ def wrong_kind(error: ValidationError) -> str:
     value, wanted, types = error.instance, error.validator_value, _types(error)
     at = error.absolute_path[-1] if error.absolute_path else ""
     it = f"Its entry {at + 1} is" if isinstance(at, int) else "It is"
-    # what stands where a text or more belongs may be a password
-    shown = _shown(value) if set(types) <= {"integer", "number", "boolean", "null"} else kind_of(value)
+    shown = kind_of(value)  # what stands where a text or more belongs may be a password
+    if set(types) <= {"integer", "number", "boolean", "null"} and not isinstance(value, (Mapping, list)):
+        plain = json.dumps(value) if value is None or isinstance(value, bool) else f"the number {value}"
+        shown = f"the text {value!r}" if isinstance(value, str) else plain
     if error.validator == "enum":
         choices = ", ".join("null" if choice is None else repr(choice) for choice in wanted)
         return f"{it} {shown}, which is none of {choices}."
@@ -129,13 +103,8 @@ def _types(error: ValidationError) -> list[str]:
     return [kinds] if isinstance(kinds, str) else kinds
 
 
-def _shown(value: object) -> str:
-    if value is None or isinstance(value, (bool, Mapping, list)):
-        return json.dumps(value) if value is None or isinstance(value, bool) else kind_of(value)
-    return f"the text {value!r}" if isinstance(value, str) else f"the number {value}"
-
-
 def _how(error: ValidationError) -> str:
+    """Return the fix of a value of a wrong type or outside the allowed values."""
     value, types = error.instance, _types(error)
     is_written = isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?|true|false", value, re.IGNORECASE)
     if is_written and {"integer", "number", "boolean"} & set(types):
@@ -152,51 +121,36 @@ def _how(error: ValidationError) -> str:
     return f"Write {' or '.join(KINDS[kind] for kind in types if kind != 'null')}."
 
 
-# ------------------------------------------------------------------ what has to be there
-
-
 def _missing(release: Release, error: ValidationError, path: Path) -> Iterator[Finding]:
     here = ".".join(path)
     lacking = [name for name in error.validator_value if name not in error.instance]
     if "then" in error.relative_schema_path:
-        switch = _switch(release, error)
+        *node, _, _ = error.absolute_schema_path  # …, "then", "required"
+        schema = functools.reduce(operator.getitem, node, release.facts.schema)
+        switch = next(iter(schema["if"]["properties"]))  # the key whose value makes the others necessary
         text = f"{here}.{switch} is true, which needs {', '.join(lacking)} as well."
         yield found(release, "missing-key", (*path, switch), text, f"Give them, or set {here}.{switch} to false.")
         return
     for name in lacking:
+        is_nulled = any(find(file.values, (*path, name), "") is None for file in release.files)
         text = f"{name} is missing{f' in {here}' if here else ''}: the chart refuses values without it."
-        yield found(release, "missing-key", (*path, name), text, _missing_fix(release, (*path, name)))
-
-
-def _switch(release: Release, error: ValidationError) -> str:
-    """Return the name of the key whose value makes others necessary: the one in the ``if`` of the schema."""
-    *node, _, _ = error.absolute_schema_path  # …, "then", "required"
-    schema = functools.reduce(operator.getitem, node, release.facts.schema)
-    return str(next(iter(schema["if"]["properties"])))
-
-
-def _missing_fix(release: Release, path: Path) -> str:
-    is_nulled = any(has(file.values, path) and find(file.values, path) is None for file in release.files)
-    return "Take the null out: it takes the chart's own value away." if is_nulled else "Add it."
+        fix = "Take the null out: it takes the chart's own value away." if is_nulled else "Add it."
+        yield found(release, "missing-key", (*path, name), text, fix)
 
 
 def _one_of(release: Release, error: ValidationError, path: Path) -> Iterator[Finding]:
     names = [name for choice in error.validator_value for name in choice.get("required", ())]
     if not isinstance(error.instance, Mapping) or len(names) < 2:
         return  # reported by its kind, or left to Helm
-    given = [name for name in names if name in error.instance]
-    choices = ", ".join(names)
-    if not given:
-        text = f"A file needs exactly one of {choices}, and here is none."
-        yield found(release, "file-content", path, text, f"Add {names[1]} with the file's text.")
-        return
-    files = {name: release.where((*path, name))[0] for name in given}
+    files = {name: release.where((*path, name))[0] for name in names if name in error.instance}
     places = " and ".join(f"{name} (in {file or 'the chart'})" for name, file in files.items())
-    text = f"A file has exactly one of {choices}, and here are {places}."
-    fix = "Take one out"
-    if len(set(files.values())) > 1:
-        fix = "Give the later file's entry another key: null cannot take the earlier one's away"
-    yield found(release, "file-content", path, text, f"{fix}.")
+    text, fix = f"A file has exactly one of {', '.join(names)}, and here are {places}.", "Take one out."
+    if not files:
+        text = f"A file needs exactly one of {', '.join(names)}, and here is none."
+        fix = f"Add {names[1]} with the file's text."
+    elif len(set(files.values())) > 1:
+        fix = "Give the later file's entry another key: null cannot take the earlier one's away."
+    yield found(release, "file-content", path, text, fix)
 
 
 EXPLAINERS: Mapping[str, Callable[[Release, ValidationError, Path], Iterator[Finding]]] = {

@@ -17,7 +17,7 @@ from hub_extensions.core.sign_on.provider_settings import (
     SECTIONS,
     is_single_sign_on,
 )
-from hub_extensions.tools.helm_check.model import Finding, Release, found, kind_of
+from hub_extensions.tools.helm_check.model import Finding, Release, as_tree, found, kind_of
 
 VARIABLE = f"hub.extraEnv.{SECRET_VARIABLE}"
 KEYS = "hub.config.CryptKeeper.keys"
@@ -37,7 +37,7 @@ _CLAIMS = ("groups_claim", "username_claim")
 
 def has_single_sign_on(release: Release) -> bool:
     """Whether users of this hub sign in with our authenticator for OpenID providers."""
-    return is_single_sign_on(release.tree("hub.config.JupyterHub").get("authenticator_class"))
+    return is_single_sign_on(release.at("hub.config.JupyterHub.authenticator_class"))
 
 
 def has_sessions(release: Release) -> bool:
@@ -50,14 +50,12 @@ def provider_setting(release: Release, name: str) -> tuple[str, Any]:
 
     If no key sets it, the value is None, and the key is that at which it should be set.
     """
-    for section in SECTIONS:
-        if name in release.tree(f"hub.config.{section}"):
-            return f"hub.config.{section}.{name}", release.at(f"hub.config.{section}.{name}")
-    return f"hub.config.{CLASS}.{name}", None
+    section = next((each for each in SECTIONS if name in release.tree(f"hub.config.{each}")), CLASS)
+    return f"hub.config.{section}.{name}", release.at(f"hub.config.{section}.{name}")
 
 
 def check_sign_on(release: Release) -> Iterator[Finding]:
-    """Yield the findings of all rules of this module; most apply only with our authenticator."""
+    """Report mistakes about signing in; most of them are mistakes only with our authenticator."""
     yield from check_kinds(release)
     if has_single_sign_on(release):
         yield from _secret(release)
@@ -70,9 +68,7 @@ def check_sign_on(release: Release) -> Iterator[Finding]:
 def check_kinds(release: Release) -> Iterator[Finding]:
     """Report settings of any authenticator that have a wrong type, with which JupyterHub does not start."""
     for section, settings in release.tree("hub.config").items():
-        if not (section.endswith("Authenticator") and isinstance(settings, Mapping)):
-            continue
-        for name, value in settings.items():
+        for name, value in as_tree(settings).items() if section.endswith("Authenticator") else ():
             wanted, fix = _wanted(name, value, is_ours=section == CLASS)
             if wanted:
                 text = f"It is {kind_of(value)}, where {wanted} belongs: the hub does not start."
@@ -90,8 +86,7 @@ def _wanted(name: str, value: object, *, is_ours: bool) -> tuple[str, str]:
     if is_ours and name == "missing_groups" and value not in (None, *choices):
         named = " or ".join(map(repr, choices))
         return named, f"Write {named}, or leave it out."
-    is_function = isinstance(value, Mapping) and "$object" in value
-    if is_ours and name in _CLAIMS and not (isinstance(value, str) or is_function):
+    if is_ours and name in _CLAIMS and not (isinstance(value, str) or "$object" in as_tree(value)):
         return "the name of one claim", "Write one name; a function in hub.extraConfig can join several claims."
     return "", ""
 
@@ -103,7 +98,7 @@ def _secret(release: Release) -> Iterator[Finding]:
     if written:
         text = "The client's secret stands in plain values: `helm get values` prints it to whoever may ask."
         yield found(release, "sign-on-secret", key, text, fix)
-    elif variable and not (isinstance(variable, Mapping) and "valueFrom" in variable):
+    elif variable and "valueFrom" not in as_tree(variable):
         text = "The client's secret stands in plain values, as a variable's own text: `helm get values` prints it."
         yield found(release, "sign-on-secret", VARIABLE, text, fix)
     elif not variable and not any("client_secret" in code or SECRET_VARIABLE in code for _, code in release.python):
@@ -112,37 +107,34 @@ def _secret(release: Release) -> Iterator[Finding]:
 
 
 def _nobody(release: Release) -> Iterator[Finding]:
-    """Report that no setting allows anybody to sign in."""
     is_named = any(provider_setting(release, name)[1] for name in LETS_IN)
-    if is_named or any(f".{name}" in code for _, code in release.python for name in LETS_IN):
-        return
-    key, given = provider_setting(release, "allow_all")
-    how = "allow_all is false" if given is False else "allow_all is not set"
-    text = f"{how}, and no setting names somebody who may come in: nobody can sign in."
-    fix = f"Set allow_all to true, or one of {', '.join(LETS_IN[1:])} below hub.config.{CLASS}."
-    yield found(release, "sign-on-nobody", key, text, fix)
+    if not is_named and not any(f".{name}" in code for _, code in release.python for name in LETS_IN):
+        key, given = provider_setting(release, "allow_all")
+        how = "allow_all is false" if given is False else "allow_all is not set"
+        text = f"{how}, and no setting names somebody who may come in: nobody can sign in."
+        fix = f"Set allow_all to true, or one of {', '.join(LETS_IN[1:])} below hub.config.{CLASS}."
+        yield found(release, "sign-on-nobody", key, text, fix)
 
 
 def _key(release: Release) -> Iterator[Finding]:
     """Report an encryption key (``CryptKeeper.keys``) of a wrong length, or code that removes the chart's own key."""
     given = release.at(KEYS)
-    keys = given.split(";") if isinstance(given, str) else given if isinstance(given, list) else []
-    if not all(map(_is_key, keys)):
+    if not all(map(_is_key, given.split(";") if isinstance(given, str) else release.items(KEYS))):
         text = f"One of its keys has not {KEY_BYTES} bytes: the hub does not start."
         fix = "Leave it out: the chart makes one and keeps it. Else write what `openssl rand -hex 32` prints."
         yield found(release, "sign-on-key", KEYS, text, fix)
-    change = release.change_of(KEYS.split("."))
+    change = release.change_of(tuple(KEYS.split(".")))
     if change is not None and not change.value:
         text = "It takes the key away that the chart makes (c.CryptKeeper.keys): sign-on keeps tokens with it."
         yield found(release, "sign-on-key", change.path, text, "Take that line out.")
 
 
-def _is_key(given: object) -> bool:
+def _is_key(given: Any) -> bool:
     """Whether JupyterHub accepts this as an encryption key: 64 hexadecimal digits, or base64 of 32 bytes."""
     with suppress(ValueError, TypeError):
-        return len(bytes.fromhex(given)) == KEY_BYTES  # type: ignore[arg-type]
+        return len(bytes.fromhex(given)) == KEY_BYTES
     with suppress(ValueError, TypeError):
-        return len(base64.b64decode(given, validate=True)) == KEY_BYTES  # type: ignore[arg-type]
+        return len(base64.b64decode(given, validate=True)) == KEY_BYTES
     return False
 
 
@@ -172,12 +164,9 @@ def _callback(release: Release) -> Iterator[Finding]:
 
 def public_hosts(release: Release) -> list[str]:
     """Return the host names at which users reach the hub: those of its Ingress, HTTPRoute and proxy."""
-    ways = (
-        ("ingress.enabled", "ingress.hosts"),
-        ("httpRoute.enabled", "httpRoute.hostnames"),
-        ("proxy.https.enabled", "proxy.https.hosts"),
-    )
-    return list(dict.fromkeys(str(host) for on, key in ways if release.at(on) is True for host in release.items(key)))
+    keys = {"ingress": "hosts", "httpRoute": "hostnames", "proxy.https": "hosts"}
+    ways = [f"{way}.{name}" for way, name in keys.items() if release.at(f"{way}.enabled") is True]
+    return list(dict.fromkeys(str(host) for key in ways for host in release.items(key)))
 
 
 def _https(release: Release) -> Iterator[Finding]:
@@ -188,15 +177,13 @@ def _https(release: Release) -> Iterator[Finding]:
     by_ingress = release.at("ingress.enabled") is True
     ends_here = release.at("proxy.https.enabled") is True or release.at("httpRoute.enabled") is True
     is_public = str(release.at("hub.config.JupyterHub.public_url") or "").startswith("https:")
-    if provider_setting(release, "oauth_callback_url")[1]:
-        return  # reported about the address itself
-    if not (ends_here or is_public or (by_ingress and release.items("ingress.tls"))):
+    has_callback = provider_setting(release, "oauth_callback_url")[1]  # which is judged by itself
+    if not (ends_here or is_public or has_callback or (by_ingress and release.items("ingress.tls"))):
         text = (
             "Nothing here shows that people come by https: providers send nobody back to http, and cookies can be read."
         )
-        fix = (
-            "Set ingress.tls or proxy.https. Where TLS ends before the cluster, set "
-            f"hub.config.{CLASS}.oauth_callback_url to https://YOUR-HOST{release.base_url}{CALLBACK}."
+        fix = "Set ingress.tls or proxy.https. Where TLS ends before the cluster, set "
+        fix += f"hub.config.{CLASS}.oauth_callback_url to https://YOUR-HOST{release.base_url}{CALLBACK}."
+        yield found(
+            release, "sign-on-https", "ingress.tls" if by_ingress else "proxy.https.enabled", text, fix, "look at"
         )
-        key = "ingress.tls" if by_ingress else "proxy.https.enabled"
-        yield found(release, "sign-on-https", key, text, fix, severity="look at")

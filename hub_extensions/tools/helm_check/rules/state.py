@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from hub_extensions.core.culling.grace_chain import GraceChain, weak_links
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
-from hub_extensions.tools.helm_check.model import Finding, Release, Severity, found, name_of, spawner_keys
+from hub_extensions.tools.helm_check.model import (
+    Finding,
+    Release,
+    Tree,
+    find,
+    found,
+    is_number,
+    mappings,
+    name_of,
+    spawner_keys,
+)
 from hub_extensions.tools.helm_check.rules.sign_on import has_sessions
 
 HUB_FOLDER = "/srv/jupyterhub"
 """The working directory of the chart's hub; with ``hub.db.type: sqlite-pvc`` the chart's volume is mounted there."""
-
 DATABASE_VARIABLE = "JUPYTERHUB_GPU_DATABASE_URL"
-STATE_FIX = (
-    "Set hub.config.GpuService.database_url (helm-values/postgres.yaml), run the service in its own Deployment "
-    "(service-deployment.yaml), or mount a volume at state_dir."
-)
 
 
 def check_state(release: Release) -> Iterator[Finding]:
@@ -32,8 +36,8 @@ def check_state(release: Release) -> Iterator[Finding]:
     deployments = [each for each in release.manifests if is_service_deployment(each)]
     for deployment in deployments:
         yield from _deployment(release, deployment)
-    entry = release.tree("hub.services").get(SERVICE_NAME)
     key = f"hub.services.{SERVICE_NAME}"
+    entry = release.at(key)
     if release.at("hub.config.GpuService.started_by_hub") is False:
         yield from _base_url(release, deployments)
         if not isinstance(entry, Mapping):
@@ -43,16 +47,12 @@ def check_state(release: Release) -> Iterator[Finding]:
     else:
         if isinstance(entry, Mapping) and not {"url", "command"} & set(entry):
             text = "The chart makes a token for a service in its own Deployment, and the hub starts the service itself."
-            fix = (
-                "Take hub.services.gpu out; where the service has its own Deployment, give all of "
-                "helm-values/service-deployment.yaml."
-            )
-            yield found(release, "service-entry", key, text, fix, severity="look at")
+            fix = "Take hub.services.gpu out; where the service has its own Deployment, give all of "
+            fix += "helm-values/service-deployment.yaml."
+            yield found(release, "service-entry", key, text, fix, "look at")
         if deployments:
-            text = (
-                "The hub starts the GPU service in its pod, and a Deployment of it is there as well: there would be "
-                "two."
-            )
+            text = "The hub starts the GPU service in its pod, and a Deployment of it is there as well: there would be "
+            text += "two."
             fix = "Give helm-values/service-deployment.yaml, or leave the Deployment out."
             yield found(release, "two-services", "hub.config.GpuService.started_by_hub", text, fix)
         yield from _files_of_hub(release)
@@ -64,11 +64,10 @@ def _files_of_hub(release: Release) -> Iterator[Finding]:
     """Report if a service in the hub's pod has its state neither in a database nor on a volume that is kept."""
     folder, kind = str(release.at("hub.config.GpuService.state_dir") or "gpu-state"), release.at("hub.db.type")
     place = folder if folder.startswith("/") else f"{HUB_FOLDER}/{folder}"
-    volumes = [each for each in release.items("hub.extraVolumes") if isinstance(each, Mapping)]
-    passing = {each.get("name") for each in volumes if "emptyDir" in each}
+    passing = {each.get("name") for each in mappings(release.at("hub.extraVolumes")) if "emptyDir" in each}
     is_kept = {HUB_FOLDER: True} if kind == "sqlite-pvc" else {}
-    for mount in release.items("hub.extraVolumeMounts"):
-        if isinstance(mount, Mapping) and (path := str(mount.get("mountPath", "")).rstrip("/")):
+    for mount in mappings(release.at("hub.extraVolumeMounts")):
+        if path := str(mount.get("mountPath", "")).rstrip("/"):
             is_kept[path] = mount.get("name") not in passing
     above = [path for path in is_kept if f"{place}/".startswith(f"{path}/")]
     innermost = max(above, key=len, default="")  # it hides the mounts around it
@@ -82,16 +81,15 @@ def _files_of_hub(release: Release) -> Iterator[Finding]:
     elif kind == "sqlite-pvc":
         key = "hub.config.GpuService.state_dir"
         text = f"{folder} is on no volume of the hub's pod: tickets and leases are gone at its next start."
-    yield found(release, "state-lost", key, text, STATE_FIX)
+    fix = "Set hub.config.GpuService.database_url (helm-values/postgres.yaml), run the service in its own Deployment "
+    fix += "(service-deployment.yaml), or mount a volume at state_dir."
+    yield found(release, "state-lost", key, text, fix)
 
 
-# ------------------------------------------------------------------ a service in its own Deployment
-
-
-def is_service_deployment(manifest: Mapping[str, Any]) -> bool:
+def is_service_deployment(manifest: Tree) -> bool:
     """Whether this Kubernetes object is the Deployment of the GPU service."""
-    labels = (((manifest.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("labels") or {}
-    return manifest.get("kind") == "Deployment" and labels.get("component") == "gpu-service"
+    component = find(manifest, ("spec", "template", "metadata", "labels", "component"))
+    return manifest.get("kind") == "Deployment" and component == "gpu-service"
 
 
 def _has_database(release: Release, deployment: object = "") -> bool:
@@ -99,36 +97,34 @@ def _has_database(release: Release, deployment: object = "") -> bool:
     return bool(given) or DATABASE_VARIABLE in release.variables("hub.extraEnv") or DATABASE_VARIABLE in str(deployment)
 
 
-def _deployment(release: Release, deployment: Mapping[str, Any]) -> Iterator[Finding]:
-    spec, name = deployment.get("spec") or {}, name_of(deployment)
+def _deployment(release: Release, deployment: Tree) -> Iterator[Finding]:
+    spec, name = deployment["spec"], name_of(deployment)
     replicas, has_database = spec.get("replicas", 1), _has_database(release, spec)
     if isinstance(replicas, int) and replicas > 1:
         text = f"It has {replicas} replicas: each would keep a line of its own."
         if not has_database:
             text = f"It has {replicas} replicas on one SQLite file: two services break it, and each keeps its own line."
         yield Finding("two-replicas", "problem", f"{name}: spec.replicas", text, "Set it to 1.")
-    if (spec.get("strategy") or {}).get("type") != "Recreate":
+    if find(spec, ("strategy", "type")) != "Recreate":
         text = "Two services would run at once during a rollout, on one database."
         yield Finding("two-services", "problem", f"{name}: spec.strategy.type", text, "Set it to Recreate.")
-    pod = (spec.get("template") or {}).get("spec") or {}
-    if not has_database and not any("persistentVolumeClaim" in volume for volume in pod.get("volumes") or []):
+    volumes = mappings(find(spec, ("template", "spec", "volumes")))
+    if not has_database and not any("persistentVolumeClaim" in volume for volume in volumes):
         text = "The service keeps no files and has no database: tickets and leases are gone at its next start."
         fix = "Mount a PersistentVolumeClaim at its --state-dir, or give it a database (helm-values/postgres.yaml)."
         yield Finding("state-lost", "problem", f"{name}: spec.template.spec.volumes", text, fix)
 
 
-def _base_url(release: Release, deployments: list[Mapping[str, Any]]) -> Iterator[Finding]:
+def _base_url(release: Release, deployments: list[Tree]) -> Iterator[Finding]:
     """Report a service's Deployment whose JUPYTERHUB_API_URL lacks ``hub.baseUrl``, which is written there by hand."""
     base = release.base_url
-    if base == "/":
-        return
     fix = f"Write http://hub:8081{base}hub/api there (helm-values/manifests/service-deployment/service.yaml)."
-    if not deployments:
+    if base != "/" and not deployments:
         text = f"The service's Deployment has to have it in JUPYTERHUB_API_URL: it asks the hub below {base}."
-        yield found(release, "base-url", "hub.baseUrl", text, f"{fix} --manifests checks it.", severity="look at")
-    for deployment in deployments:
-        containers = ((deployment["spec"]["template"].get("spec") or {}).get("containers")) or ()
-        variables = [each for container in containers for each in container.get("env") or ()]
+        yield found(release, "base-url", "hub.baseUrl", text, f"{fix} --manifests checks it.", "look at")
+    for deployment in deployments if base != "/" else ():
+        containers = mappings(find(deployment, ("spec", "template", "spec", "containers")))
+        variables = [each for container in containers for each in mappings(container.get("env"))]
         urls = [str(each.get("value") or "") for each in variables if each.get("name") == "JUPYTERHUB_API_URL"]
         if urls and not urls[0].endswith(f"{base}hub/api"):
             text = (
@@ -137,26 +133,23 @@ def _base_url(release: Release, deployments: list[Mapping[str, Any]]) -> Iterato
             yield Finding("base-url", "problem", f"{name_of(deployment)}: JUPYTERHUB_API_URL", text, fix)
 
 
-# ------------------------------------------------------------------ servers that are stopped
-
-
 def _grace(release: Release) -> Iterator[Finding]:
-    def number(value: object) -> float | None:
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """Report if one of the times that follow each other when a server is stopped ends too early."""
 
-    def deciding(trait: str, otherwise: str = "") -> str:
+    def number(key: str) -> float | None:
+        return float(value) if is_number(value := release.at(key)) else None
+
+    def deciding(trait: str, *otherwise: str) -> str:
         """Return the key that sets a trait of the spawner; if no key does, the one at which it should be set."""
-        keys = spawner_keys(trait)[:2]
-        return next((key for key in (*keys, otherwise) if key and release.at(key) is not None), keys[0])
+        keys = (*spawner_keys(trait)[:2], *otherwise)
+        return next((key for key in keys if release.at(key) is not None), keys[0])
 
     keys = {
         "deletion": deciding("delete_grace_period"),
         "eviction": deciding("extra_pod_config", "singleuser.extraPodConfig") + ".terminationGracePeriodSeconds",
         "slow_stop": "hub.config.JupyterHub.tornado_settings.slow_stop_timeout",
     }
-    minutes = number(release.at("hub.config.GpuCulling.stop_deadline_minutes"))
+    minutes = number("hub.config.GpuCulling.stop_deadline_minutes")
     deadline = CullPolicy().stop_deadline.total_seconds() if minutes is None else 60 * minutes
-    chain = GraceChain(**{name: number(release.at(key)) for name, key in keys.items()}, deadline=deadline)
-    for link in weak_links(chain):
-        severity: Severity = "problem" if link.breaks else "look at"
-        yield found(release, "grace", keys[link.member], link.text, link.fix, severity=severity)
+    for link in weak_links(GraceChain(**{name: number(key) for name, key in keys.items()}, deadline=deadline)):
+        yield found(release, "grace", keys[link.member], link.text, link.fix, "problem" if link.breaks else "look at")
