@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a history for tests and demonstrations (``tests/fixtures/forecast/habits.csv``): sixty sessions of ten people.
+"""Make a history for tests and pictures (``tests/fixtures/forecast/habits.csv``): 240 sessions of ten people, 40 hours.
 
 All of it is made up: nobody used a GPU so. It is the same at each run. ``--check`` changes nothing and fails when the
 files are not what this writes. Standard library only.
@@ -14,17 +14,17 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "forecast"
 SEED = 16
-SESSIONS, PEOPLE = 60, 10
-APART_SECONDS = 1500.0
-"""Between two sessions, in the mean."""
-MIDDLE_SECONDS, SPREAD = 1500.0, 0.6
-"""A session lasts 25 min in the middle; two of three between 14 and 46 min."""
+SESSIONS, PEOPLE = 240, 10
+APART_SECONDS = 600.0
+"""Mean time between two sessions. With it five GPUs are in use for four fifths of the time, and often all at once."""
+MIDDLE_SECONDS, SPREAD = 2400.0, 0.35
+"""Median length of a session, and its standard deviation in log time: two of three last 28 to 57 min."""
 LIMIT_SECONDS = 4 * 3600
 ABOUT = {
     "made_up_by": "scripts/make-habits.py",
     "note": "Nobody used a GPU so: sessions drawn at random, for tests.",
     "slices_per_gpu": 7,
-    "pools": [{"pool": "habits", "gpus": 5, "policy": "strict"}],
+    "pools": [{"gpus": 5, "policy": "strict"}],
 }
 
 

@@ -1,23 +1,34 @@
-"""The likely wait as eight people meet it: "not enough data yet", then a range, which moves, and no figure once more.
+"""The likely wait as eight people meet it: "not enough data yet", then a rough range, then one that was good so far,
+which moves, and no figure once more.
 
-The card is simulated, and the history is made up (``scripts/make-habits.py``) and imported under that name. Takes
-pictures into the folder ``PICTURES`` names, else into a temporary one.
+The card is simulated, and the history is made up (``scripts/make-habits.py``) and imported under that name. How good
+the forecast was for it is replayed by the code of ``forecast backtest``. Takes pictures into the folder ``PICTURES``
+names, else into a temporary one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
+from hub_extensions.adapters.store import Changes, Store
+from hub_extensions.core.forecast.results import Given, accuracy_of
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.hub_service.engine.forecasts.forecaster import SEED
+from hub_extensions.tools.backtest.log import read_logs
+from hub_extensions.tools.backtest.replay import Replay
 from tests.hubs import ROOT, SINGLEUSER
 from tests.loop.place import Person, Place, browsers
 from tests.patience import patient
@@ -32,7 +43,11 @@ SMALL, LARGE = "mig-1g.5gb", "mig-2g.10gb"
 HOLDERS = ("ada", "ben", "cem", "dan", "eva")
 FAY, GUS, HANA = "fay", "gus", "hana"
 HABITS = ROOT / "tests" / "fixtures" / "forecast" / "habits.csv"
+BEGAN = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(days=3)
+"""The first moment of the history."""
 LIKELY = re.compile(r"likely (?:within |about )?(?:roughly )?\d+[\d– a-z]*")
+SHARP = re.compile(r"^\s*likely \d[\d– a-z]*$")
+"""Neither "roughly" nor "(rough)"."""
 LIGHT_SERVERS = f"""
 def light(spawner):
     if spawner.user.name != "ada":  # hers alone is opened
@@ -59,7 +74,7 @@ def import_habits(place: Place) -> str:
     """As an admin does it beside the running service; what the command says."""
     words = ("usage", "import", str(HABITS), "--state-dir", str(place.state), "--pool", SMALL, "--label", "made up")
     done = subprocess.run(
-        [sys.executable, "-m", "hub_extensions.tools.cli", *words, "--start-time", "2026-01-01T00:00:00Z"],
+        [sys.executable, "-m", "hub_extensions.tools.cli", *words, "--start-time", BEGAN.isoformat()],
         capture_output=True,
         text=True,
         timeout=patient(60),
@@ -67,6 +82,40 @@ def import_habits(place: Place) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+def store_replayed_forecasts(place: Place) -> None:
+    """Store the forecasts of a replay of the history with the real waits, as a service that ran then has stored them.
+
+    A service reads them when it starts.
+    """
+    (log,) = read_logs(HABITS.parent)
+    began = {session.number: BEGAN + timedelta(seconds=session.submit) for session in log.sessions}
+    given = tuple(
+        Given(
+            id=f"replayed-{each.number}",
+            ticket="",
+            pool=SMALL,
+            offer=OfferId(SMALL),
+            hour=0,
+            at=began[each.number],
+            running=began[each.number],
+            ahead=0,
+            played=each.raw[0],
+            shown=each.ours[0],
+            end="started",
+            waited=each.real,
+            over=began[each.number] + timedelta(seconds=each.real),
+        )
+        for each in Replay(log, log.pools[0], (SEED,)).run()
+    )
+    assert not accuracy_of(SMALL, sorted(given, key=lambda each: each.over or each.at)).rough
+    store = Store.open(f"sqlite:///{place.state / 'gpu.sqlite'}")
+    try:
+        with ThreadPoolExecutor(1) as apart:  # the browser's event loop runs in this thread
+            apart.submit(asyncio.run, store.commit(Changes(forecasts=given))).result()
+    finally:
+        store.close()
 
 
 def empty_history(place: Place) -> None:
@@ -104,8 +153,15 @@ def test_eight_people_see_a_likely_wait_once_there_is_a_history_and_it_moves_whe
         expect(row(hana, SMALL)).to_contain_text("not enough data yet")
         assert "likely" not in hana.page.inner_text("#gpu-form")
 
-        assert "60" in import_habits(place)
+        assert "240" in import_habits(place)
         expect(figures).to_have_text(LIKELY)
+        expect(figures).to_have_text(re.compile("rough"))  # nobody has seen yet how good it is
+        expect(row(hana, SMALL)).to_contain_text(LIKELY)
+        store_replayed_forecasts(place)
+        place.kill_service()
+        expect(figures).to_have_text(SHARP)
+        hana.form()
+        expect(row(hana, SMALL)).not_to_contain_text("rough")
         expect(row(hana, SMALL)).to_contain_text(LIKELY)
         expect(gus.page.locator("#gpu-as-of")).to_have_text(re.compile(r"as of \d\d:\d\d"))
         expect(gus.page.locator("#gpu-why")).to_contain_text(re.compile("usually (?:end|go on)"))
