@@ -164,6 +164,12 @@ def _root() -> str:
     return "" if os.geteuid() == 0 else "needs root: start ./scripts/test as root"
 
 
+def _own_set_up() -> str:
+    if os.access(TREE / ".work", os.W_OK):
+        return ""
+    return "the set-up in .work belongs to another account; set up as the one that runs the tests"
+
+
 def _plain_user() -> str:
     return "needs a plain user: ./scripts/test, also when root starts it, runs this as one" if os.geteuid() == 0 else ""
 
@@ -285,6 +291,7 @@ _ASK: dict[str, Callable[[], str]] = {
     "slapd": _slapd,
     "c-compiler": _c_compiler,
     "root": _root,
+    "own-set-up": _own_set_up,
     "plain-user": _plain_user,
     "hub5": _hub5,
     "gpu": _gpu,

@@ -48,6 +48,7 @@ def test_the_citation_names_this_version() -> None:
 
 @pytest.mark.whole
 @pytest.mark.programs
+@pytest.mark.needs("own-set-up")
 @pytest.mark.timeout(900)
 def test_two_builds_are_equal_and_complete(tmp_path: Path) -> None:
     """Wheel, sdist, the contexts of both images, and a list of components that names what they bring."""
