@@ -49,7 +49,7 @@ def test_the_id_of_cpu_only_is_written_once() -> None:
         places += [
             f"{path.name}: {lines[number - 1].strip()}"
             for number in sorted(literals)
-            if not any(other in line for other in NOT_AN_OFFER for line in lines[max(0, number - 4) : number])
+            if not any(other in line for other in NOT_AN_OFFER for line in lines[max(0, number - 8) : number])
         ]
     assert places == ['offer_id.py: _CPU = "cpu"']
 
