@@ -31,7 +31,10 @@ class PeriodicAudit:
         self.failures: int | None = None
 
     async def run(self) -> None:
-        """Run the audits until cancelled. If the interval is 0, there are no audits and the method returns at once."""
+        """Check again and again, until cancelled, that no app can be reached past the gate.
+
+        If the interval is 0, there are no such audits, and the method returns at once.
+        """
         while self._every:
             await asyncio.sleep(self._every.total_seconds())
             if self.is_ours:

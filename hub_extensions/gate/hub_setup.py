@@ -338,7 +338,7 @@ def _write(settings: GateSettings, folder: Path) -> None:
 
 
 def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: list[str]) -> None:
-    """Add the services of the gate and of the apps to the hub.
+    """Add the services of the gate and of the apps to the hub. Sentences for the hub's log are appended to `notes`.
 
     The service of the gate has no ``url``, because the hub's own proxy would otherwise serve the gate on the hub's
     host.
@@ -383,6 +383,7 @@ def _add_roles(c: Any, apps: AppCatalogue, notes: list[str]) -> None:
     """Add a role with which users may sign in at the gate, and a role for each app.
 
     The role of an app has exactly the app's groups. If a group is removed from the app, the hub withdraws its access.
+    Sentences for the hub's log are appended to `notes`.
     """
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     by_name = {str(role.get("name")): role for role in roles}

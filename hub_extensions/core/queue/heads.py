@@ -152,7 +152,7 @@ class PoolQueues:
         """Return the tickets that may be served next in this line, each with its position.
 
         Usually this is only the first ticket. If servers may use different nodes of the pool, it is the first ticket
-        for each combination of nodes and share.
+        for each combination of nodes and share (thousandths of a device that a ticket asks for).
         """
         found: list[tuple[Ticket, Head]] = []
         queue = self.queue(pool)
@@ -171,7 +171,7 @@ class PoolQueues:
         return found
 
     def wish(self, pool: str, ticket: Ticket) -> NodeWish | None:
-        """Return the nodes and the share that the ticket waits for.
+        """Return the nodes and the share (thousandths of a device) that the ticket waits for.
 
         None for a pool of which all servers may use the same nodes.
         """
@@ -180,7 +180,7 @@ class PoolQueues:
         return self._capacity.wish(offer_in(self._capacity, ticket, pool), ticket)
 
     def wishes(self, pool: str) -> tuple[NodeWish, ...]:
-        """Return the nodes and the share of each ticket in the line.
+        """Return the nodes and the share (thousandths of a device) that each ticket in the line asks for.
 
         Empty for a pool of which all servers may use the same nodes.
         """
