@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hub_extensions.core.forecast.curves import Curve, Flags, FloatArray, PastUse, Places, PoolCurves
 
@@ -94,20 +95,49 @@ class UseHolder:
     left: Left | None = None
 
 
+USE = np.dtype([("asked", np.float64), ("lasted", np.float64), ("offer", np.int32), ("at_limit", np.bool_)])
+"""A finished use in an array, in 21 bytes. The offer is the number that stands for it in this pool."""
+
+
 class UsesOf:
     """The latest finished uses of one user, or of one offer, as arrays, the latest first.
 
     Args:
-        number_of: returns the number that stands for an offer in the arrays.
+        uses: array of `USE`.
     """
 
-    def __init__(self, uses: Collection[PastUse], number_of: Callable[[Hashable], int]) -> None:
-        self.count = len(uses)
-        self.asked = np.array([use.asked for use in uses], dtype=np.float64)
-        self.offers = np.array([number_of(use.offer) for use in uses], dtype=np.int64)
-        self._lasted = np.array([use.lasted for use in uses], dtype=np.float64)
-        self._at_limit = np.array([use.at_limit for use in uses], dtype=np.bool_)
+    __slots__ = ("_limited", "_uses")
+
+    def __init__(self, uses: NDArray[np.void]) -> None:
+        self._uses = uses
         self._limited: tuple[float, FloatArray] | None = None
+
+    def __len__(self) -> int:
+        return len(self._uses)
+
+    @property
+    def asked(self) -> FloatArray:
+        """When each server was asked for, in seconds of the wall clock."""
+        return self._uses["asked"]
+
+    @property
+    def offers(self) -> NDArray[np.int32]:
+        """The numbers that stand for the offers."""
+        return self._uses["offer"]
+
+    @property
+    def lasted(self) -> FloatArray:
+        """The lengths of the uses in seconds."""
+        return self._uses["lasted"]
+
+    @property
+    def at_limit(self) -> Flags:
+        """Whether an enforced limit ended each use."""
+        return self._uses["at_limit"]
+
+    def with_latest(self, use: NDArray[np.void], most: int) -> UsesOf:
+        """Return these uses and a later one (an array of one `USE`), at most `most`."""
+        return UsesOf(np.concatenate((use, self._uses[: most - 1])))
 
     def lives(self, limit: float | None) -> FloatArray:
         """Return the lengths of the uses as if each had had this limit.
@@ -118,13 +148,13 @@ class UsesOf:
             limit: seconds; None returns the lengths unchanged.
         """
         if limit is None:
-            return self._lasted
+            return self.lasted
         if self._limited is None or self._limited[0] != limit:
-            self._limited = limit, np.where(self._at_limit, limit, np.minimum(self._lasted, limit))
+            self._limited = limit, np.where(self.at_limit, limit, np.minimum(self.lasted, limit))
         return self._limited[1]
 
 
-NO_USES = UsesOf((), hash)
+NO_USES = UsesOf(np.empty(0, USE))
 
 
 class DurationHistory:
@@ -136,12 +166,11 @@ class DurationHistory:
 
     def __init__(self, uses: Iterable[PastUse] = ()) -> None:
         self.finished = 0
-        self._users: dict[str, deque[PastUse]] = {}
+        self._users: dict[str, UsesOf] = {}
         self._counts: Counter[str] = Counter()
         self._squares = 0
-        self._offers: dict[Hashable, deque[PastUse]] = {}
+        self._offers: dict[Hashable, UsesOf] = {}
         self._numbers: dict[Hashable, int] = {}
-        self._known: dict[tuple[str, Hashable], UsesOf] = {}
         self._pool: deque[PastUse] = deque(maxlen=OF_THE_CURVE)
         self._trust: defaultdict[int, FloatArray] = defaultdict(lambda: np.full(len(SOURCES), 1 / len(SOURCES)))
         for use in uses:
@@ -153,11 +182,10 @@ class DurationHistory:
         self.finished += 1
         self._squares += 2 * self._counts[use.user] + 1
         self._counts[use.user] += 1
-        self._users.setdefault(use.user, deque(maxlen=OF_A_USER)).appendleft(use)
-        self._offers.setdefault(use.offer, deque(maxlen=OF_AN_OFFER)).appendleft(use)
+        row = np.array([(use.asked, use.lasted, self.number_of(use.offer), use.at_limit)], USE)
+        self._users[use.user] = self.of(use.user).with_latest(row, OF_A_USER)
+        self._offers[use.offer] = self.of_offer(use.offer).with_latest(row, OF_AN_OFFER)
         self._pool.appendleft(use)
-        for known in (("user", use.user), ("offer", use.offer)):
-            self._known.pop(known, None)
 
     @property
     def distinguishes_people(self) -> bool:
@@ -173,49 +201,42 @@ class DurationHistory:
 
     def of(self, user: str) -> UsesOf:
         """Return the latest finished uses of a user; empty if there are none."""
-        return self._arrays(("user", user), self._users.get(user, ()))
+        return self._users.get(user, NO_USES)
 
     def of_offer(self, offer: Hashable) -> UsesOf:
         """Return the pool's latest finished uses of an offer; empty if there are none."""
-        return self._arrays(("offer", offer), self._offers.get(offer, ()))
+        return self._offers.get(offer, NO_USES)
 
     def number_of(self, offer: Hashable) -> int:
         """Return the number that stands for an offer in arrays. A new offer gets the next number."""
         return self._numbers.setdefault(offer, len(self._numbers))
-
-    def _arrays(self, whose: tuple[str, Hashable], uses: Collection[PastUse]) -> UsesOf:
-        if not uses:
-            return NO_USES
-        if whose not in self._known:
-            self._known[whose] = UsesOf(uses, self.number_of)
-        return self._known[whose]
 
     def pool(self, most: int = OF_THE_POOL) -> Sequence[PastUse]:
         """Return the pool's last uses, at most `most`, the latest first."""
         return tuple(islice(self._pool, most))
 
     def _class(self, user: str) -> int:
-        return bisect_right(KNOWN, len(self._users.get(user, ())))
+        return bisect_right(KNOWN, len(self.of(user)))
 
     def _learn(self, use: PastUse) -> None:
         """Update the weights of the sources from a finished use, by one step of expectation maximisation.
 
         A source that has no past use to compare with this one keeps its weight.
         """
-        own, same = self._users.get(use.user, ()), self._offers.get(use.offer, ())
+        own, same = self.of(use.user), self.of_offer(use.offer)
         over = np.ones((1, len(own)), dtype=bool)
-        alike = np.array([[each.offer == use.offer for each in own]], dtype=bool)
-        asked = np.array([[each.asked for each in own]], dtype=np.float64)
-        weights = source_shares(np.array([use.asked]), asked, alike, over, over)[0]
+        alike = own.offers[None] == self.number_of(use.offer)
+        weights = source_shares(np.array([use.asked]), own.asked[None], alike, over, over)[0]
         hits, there = np.zeros(len(SOURCES)), np.zeros(len(SOURCES), dtype=bool)
         if own:
-            near = self._near(own, use)
+            near = _near(own.lasted, own.at_limit, use)
             hits[:4], there[:4] = weights @ near, weights.sum(axis=1) > 0
         if same:
-            hits[POOL_OFFER], there[POOL_OFFER] = self._near(same, use).mean(), True
+            hits[POOL_OFFER], there[POOL_OFFER] = _near(same.lasted, same.at_limit, use).mean(), True
         if self._pool:
-            recent = tuple(islice(self._pool, LATELY))
-            hits[POOL], there[POOL] = self._near(recent, use).mean(), True
+            recent = list(islice(self._pool, LATELY))
+            lasted, at_limit = np.array([(each.lasted, each.at_limit) for each in recent]).T
+            hits[POOL], there[POOL] = _near(lasted, at_limit > 0, use).mean(), True
         trust = self._trust[self._class(use.user)]
         believed = np.where(there, trust, 0.0)
         found = believed * (hits + 1e-3)
@@ -223,17 +244,21 @@ class DurationHistory:
         step = max(FORGET, 1 / (self.finished + 20))
         trust[there] += step * (found[there] / found.sum() * believed_share - trust[there])
 
-    @staticmethod
-    def _near(uses: Iterable[PastUse], use: PastUse) -> FloatArray:
-        """Return, for each earlier use, how near its length is to the length of a finished use.
 
-        The value is 1 for an equal length, and 1/2 for a length that is `TOLERANCE` off. Two uses that were ended by
-        their limits count as equally long.
-        """
-        lasted = np.log(np.array([use.lasted if u.at_limit and use.at_limit else u.lasted for u in uses]) + SHORTEST)
-        off = (lasted - np.log(use.lasted + SHORTEST)) / np.log1p(TOLERANCE)
-        near: FloatArray = 1 / (1 + off * off)
-        return near
+def _near(lasted: FloatArray, at_limit: Flags, use: PastUse) -> FloatArray:
+    """Return, for each earlier use, how near its length is to the length of a finished use.
+
+    The value is 1 for an equal length, and 1/2 for a length that is `TOLERANCE` off. Two uses that were ended by
+    their limits count as equally long.
+
+    Args:
+        lasted: lengths of the earlier uses in seconds.
+        at_limit: whether a limit ended each of them.
+    """
+    lengths = np.log(np.where(at_limit & use.at_limit, use.lasted, lasted) + SHORTEST)
+    off = (lengths - np.log(use.lasted + SHORTEST)) / np.log1p(TOLERANCE)
+    near: FloatArray = 1 / (1 + off * off)
+    return near
 
 
 def source_shares(asked: FloatArray, earlier: FloatArray, alike: Flags, over: Flags, there: Flags) -> FloatArray:
@@ -296,8 +321,8 @@ class _Sources:
         same: Sequence[UsesOf],
         curves: Sequence[Curve],
     ) -> None:
-        count, most = len(holders), max(uses.count for uses in own)
-        columns = most + max(1, *(uses.count for uses in same))
+        count, most = len(holders), max(map(len, own))
+        columns = most + max(1, *map(len, same))
         self.trust, self.curves = np.array(trust), curves
         self.ages = np.array([holder.age or 0.0 for holder in holders])
         self.limits = np.array([np.inf if holder.limit is None else holder.limit for holder in holders])
@@ -306,13 +331,13 @@ class _Sources:
         self.lives, self.in_offer = np.zeros((count, columns)), np.zeros((count, columns - most))
         self.last = np.zeros(count, dtype=np.int64)
         for row, (holder, user, offer) in enumerate(zip(holders, own, same, strict=True)):
-            self.asked[row, : user.count], self.offers[row, : user.count] = user.asked, user.offers
-            self.there[row, : user.count] = True
-            self.lives[row, : user.count] = user.lives(holder.limit)
-            self.lives[row, most : most + offer.count] = offer.lives(holder.limit)
-            if offer.count:
-                self.in_offer[row, : offer.count] = trust[row][POOL_OFFER] / offer.count
-            self.last[row] = most + offer.count - 1 if offer.count else user.count - 1
+            self.asked[row, : len(user)], self.offers[row, : len(user)] = user.asked, user.offers
+            self.there[row, : len(user)] = True
+            self.lives[row, : len(user)] = user.lives(holder.limit)
+            self.lives[row, most : most + len(offer)] = offer.lives(holder.limit)
+            if len(offer):
+                self.in_offer[row, : len(offer)] = trust[row][POOL_OFFER] / len(offer)
+            self.last[row] = most + len(offer) - 1 if len(offer) else len(user) - 1
         self.longer = self.lives > self.ages[:, None]
         self.below, above = np.zeros(count), np.zeros(count)
         for curve, rows in self.by_curve(np.arange(count)):
