@@ -198,7 +198,13 @@ def _mounts() -> list[str]:
 
 def _tune_sqlite(connection: Any, _: object) -> None:
     connection.isolation_level = None  # transactions are ours, schema changes are part of them
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={int(BUSY_SECONDS * 1000)}"):
+    # each of the two connections would keep 2 MB of pages, which the kernel has in memory anyway
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "cache_size=-256",
+        f"busy_timeout={int(BUSY_SECONDS * 1000)}",
+    ):
         connection.execute(f"PRAGMA {pragma}").close()
 
 
