@@ -119,7 +119,7 @@ class SignOnMixin:
 
 
 def _identifies(handler: Any, user: Any) -> bool:
-    """Return whether JupyterHub refreshes the user because it identifies the sender of this request.
+    """Return whether JupyterHub refreshes `user` because `user` is the sender of this request.
 
     Further refreshes in the same request are about a spawn or a stop, and may be about another user.
     """

@@ -61,7 +61,7 @@ class FormPage(BoundedBody, BaseHandler, ABC):  # type: ignore[misc]  # jupyterh
 
 
 class SessionsPage(FormPage):
-    """GET: the page *my sessions*. POST: end one session of the user, or all others."""
+    """GET: the page *my sessions* of the user who is signed in. POST: end one of the user's sessions, or all others."""
 
     @web.authenticated
     async def get(self) -> None:
@@ -83,7 +83,7 @@ class SessionsPage(FormPage):
         self.finish(html)
 
     async def submitted(self) -> None:
-        """End one session by its `id`, or all except this one (`others`)."""
+        """End the session whose `id` the form names, or all sessions of the user except this browser's (`others`)."""
         user = _person(self)
         sign_on = sign_on_of(self)
         current = sign_on.session_of(self)

@@ -18,8 +18,10 @@ MAX_EVENTS = 1000
 
 
 class SessionsOfUser(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub has no types
-    """GET: a user's sessions. DELETE: end all of them. With ``?access_revoked=true``, this happens because the user may
-    no longer sign in.
+    """GET: list a user's sessions. DELETE: end all of them.
+
+    With ``?access_revoked=true``, the user has lost the right to sign in: tokens and servers end too, and
+    ``custom:sign-on:end`` is needed.
     """
 
     def get(self, name: str) -> None:
@@ -34,7 +36,7 @@ class SessionsOfUser(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterh
 
 
 class SessionOfUser(BoundedBody, APIHandler):  # type: ignore[misc]
-    """DELETE: end one session."""
+    """DELETE: end one session of a user. ``ID`` is the session's ``id`` in the list of the user's sessions."""
 
     async def delete(self, name: str, session_id: str) -> None:
         user = user_named(self, name, END_SCOPE)
@@ -45,7 +47,10 @@ class SessionOfUser(BoundedBody, APIHandler):  # type: ignore[misc]
 
 
 class Events(BoundedBody, APIHandler):  # type: ignore[misc]
-    """GET: the audit log, newest first. ``?user=`` selects one user, ``?limit=`` sets the largest number."""
+    """GET: list the events of the audit log (sign-ins, ends of sessions), newest first.
+
+    ``?user=`` selects one user, ``?limit=`` sets the largest number.
+    """
 
     def get(self) -> None:
         if not has_scope(self, LIST_SCOPE):

@@ -612,7 +612,7 @@ def _report(
 
 
 def of_one_user(sessions: Iterable[SignOnSession]) -> dict[int, list[SignOnSession]]:
-    """Group sessions by the hub's id of their user."""
+    """Group sessions by user: the hub's id of a user -> the user's sessions."""
     found: dict[int, list[SignOnSession]] = {}
     for session in sessions:
         found.setdefault(session.user_id, []).append(session)

@@ -71,7 +71,8 @@ class SignedRequest:
 def request_of(secret: str, method: str, target: str, header: str) -> SignedRequest | None:
     """Parse and verify the header ``Authorization`` of a request; `None` if the signature is invalid.
 
-    The caller has to compare life, time and nonce with the values that the service expects.
+    The caller has to compare three signed values with what the service expects: the id of the service's process
+    (`life`), the time and the nonce.
     """
     found = _REQUEST.fullmatch(header) if secret else None  # an empty secret never matches
     if found is None:

@@ -46,7 +46,7 @@ class PanelHandler(BoundedBody, APIHandler):  # type: ignore[misc]  # its `prepa
 
 
 class SnapshotHandler(PanelHandler):
-    """GET gpu/snapshot: what the panel shows, once."""
+    """GET gpu/snapshot: everything that the GPU panel shows now, as one message."""
 
     def initialize(self, live: Broadcast) -> None:
         self._live = live
@@ -59,7 +59,7 @@ class SnapshotHandler(PanelHandler):
 
 
 class HistoryHandler(PanelHandler):
-    """GET gpu/history: the last ten minutes of every device."""
+    """GET gpu/history: the measurements of the last ten minutes of every device of this server."""
 
     def initialize(self, live: Broadcast) -> None:
         self._live = live
@@ -93,7 +93,10 @@ class LinkHandler(PanelHandler):
 
 
 class KeepHandler(LinkHandler):
-    """POST gpu/keep: ask the service to keep this server."""
+    """POST gpu/keep: postpone the stop of this server, as the button *Keep* does.
+
+    The GPU service decides whether and for how long.
+    """
 
     @web.authenticated
     @authorized
@@ -102,7 +105,10 @@ class KeepHandler(LinkHandler):
 
 
 class GiveBackHandler(LinkHandler):
-    """POST gpu/give-back: give this server's GPU back. `?cpu=1`: it comes back without one."""
+    """POST gpu/give-back: stop this server, so that others can use its GPU.
+
+    With `?cpu=1` the server is started again without a GPU.
+    """
 
     @web.authenticated
     @authorized
@@ -111,7 +117,7 @@ class GiveBackHandler(LinkHandler):
 
 
 class SavedHandler(LinkHandler):
-    """POST gpu/saved: the panel has saved the open notebooks."""
+    """POST gpu/saved: report that a page has saved the open notebooks. The GPU service then goes on with the stop."""
 
     @web.authenticated
     @authorized
@@ -127,9 +133,10 @@ class SavedHandler(LinkHandler):
 
 
 class WarnedHandler(LinkHandler):
-    """POST gpu/warned: a page has shown the warning of a stop.
+    """POST gpu/warned: report that a page has shown the warning of a coming stop, so that the user counts as warned.
 
-    It takes no body and answers 304: a proxy counts a body, and an answer below 300, as use of the server.
+    The request has no body, and the answer is 304. A proxy counts a body, and an answer below 300, as use of the
+    server.
     """
 
     @web.authenticated
@@ -141,8 +148,9 @@ class WarnedHandler(LinkHandler):
 
 
 class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignore[misc]  # as above
-    """GET gpu/live: a WebSocket that only sends: everything at first, then changes. `?every=5` asks for numbers
-    every 5 s.
+    """GET gpu/live: a WebSocket that sends everything that the GPU panel shows at first, then the changes.
+
+    It accepts no messages. With `?every=5`, new numbers come every 5 s.
     """
 
     auth_resource = RESOURCE
@@ -164,7 +172,7 @@ class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignor
         return 1024
 
     def check_origin(self, origin: str = "") -> bool:
-        """Use Jupyter Server's rule instead of tornado's."""
+        """Accept the origins that Jupyter Server accepts, instead of tornado's own rule."""
         return JupyterHandler.check_origin(self, origin)
 
     @ws_authenticated

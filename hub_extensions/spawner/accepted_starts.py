@@ -157,7 +157,7 @@ class AcceptedStarts:
         return rows.filter(orm.User.name == user, orm.Spawner.name == server).first()
 
     def _resume(self) -> None:
-        """Send the starts that the previous hub process left unanswered to the GPU service, oldest first.
+        """Send the starts that were unanswered at the end of the previous hub process to the GPU service, oldest first.
 
         This happens before this hub accepts a start, so the earlier starts keep their places in line.
         """
@@ -212,7 +212,10 @@ class StartRecovery(UserOptionsMixin):
     _gpu_starts: AcceptedStarts | None = None
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of the spawner behind this mixin, plus the record of a start that has no answer yet."""
+        """Return the state of the spawner behind this mixin, with the record of a start that has no answer yet.
+
+        The GPU service answers a start by creating a ticket (place in line) for it, or by refusing it.
+        """
         state: dict[str, Any] = super().get_state()  # type: ignore[misc]
         record = self._gpu_record
         return state if record is None else {**state, KEY: record.to_state()}
@@ -240,15 +243,18 @@ class StartRecovery(UserOptionsMixin):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Load the state of the spawner behind this mixin.
 
-        The first call in a hub process also resumes the starts that the previous process left unanswered.
+        The first call in a hub process also resumes the starts that the GPU service had not answered when the previous
+        hub process ended.
         """
         super().load_state(state)  # type: ignore[misc]
         AcceptedStarts.of(self)
 
     async def run_post_stop_hook(self) -> None:
-        """Keep the record of a start that has no answer yet, then run the hook of the spawner behind this mixin.
+        """Make sure that an unanswered start can be resumed, then run the hook of the spawner behind this mixin.
 
-        The stop may be the hub's own shutdown, after which the start is resumed.
+        A start is unanswered as long as the GPU service has neither created a ticket (place in line) for it nor refused
+        it. Its record (`AcceptedStart`) has to be found again after a restart, because the stop may be the hub's own
+        shutdown.
         """
         journal = AcceptedStarts.of(self)
         if journal is not None:
@@ -260,10 +266,12 @@ class StartRecovery(UserOptionsMixin):
         return journal.accept(self, options) if journal is not None else None
 
     def _gpu_settle_accepted(self, record: AcceptedStart | None) -> None:
-        """Remove the record, because the GPU service knows the start, it has ended, or its user has left the line.
+        """Remove the record of a start that does not have to be resumed any more.
+
+        The GPU service knows the start, the start has ended, or its user has left the line.
 
         Args:
-            record: the record; None if the hub keeps none, and nothing is done.
+            record: the record of the start; None if the hub keeps none, and nothing is done.
         """
         journal = AcceptedStarts.of(self)
         if journal is not None and record is not None:

@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]  # jupyterhub is untyped
-    """Adds GPU offers, the line and the lease to any spawner of JupyterHub 5.3 to 6, here called the real spawner.
+    """Adds GPU offers, the line and the lease to any spawner of JupyterHub 5.3 to 6, called the real spawner here.
 
     An offer is a choice on the spawn form: CPU only, a MIG profile, a GPU fraction or a whole GPU. A lease is the right
     of one server to a share of a device. `start` asks the GPU service for admission and waits in line. Then it lets the
@@ -130,9 +130,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     # ---------------------------------------------------------------- start
 
     async def run_auth_state_hook(self, auth_state: Any) -> None:
-        """Run the real spawner's hook. If a start is under way, first record it, because slow hooks may follow.
+        """Run the hook of the spawner behind this mixin. If a start is under way, first record it.
 
-        The hub commits the record as soon as this returns. The spawn page also calls this hook, without a start.
+        It is recorded first because hooks may be slow: the hub commits the record as soon as this returns. The spawn
+        page also calls this hook, without a start.
         """
         spawn = self._spawn_future
         if self._start_pending and spawn is not None:
@@ -280,7 +281,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return None, None
 
     def get_env(self) -> dict[str, Any]:
-        """Return the real spawner's environment with the variables of the lease. Without a lease no GPU is visible."""
+        """Return the environment of the spawner behind this mixin, with the variables of the lease.
+
+        A lease is a server's right to a GPU. Without a lease, the variables hide every GPU from the server.
+        """
         env: dict[str, Any] = super().get_env()
         grant = self._gpu_start.grant if self._gpu_start is not None else None
         if grant is None or grant.pod is None or not grant.lease:
@@ -597,7 +601,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         }
 
     async def stop(self, now: bool = False) -> None:
-        """Stop as the real spawner does. `run_post_stop_hook` reports the stop to the GPU service."""
+        """Stop as the spawner behind this mixin does. `run_post_stop_hook` then reports the stop to the GPU service."""
         self._gpu_stop_asked = True  # the hub calls this only while the server runs
         await maybe_future(super().stop(now=now))
 

@@ -44,7 +44,10 @@ class UserOptionsMixin(LoggingConfigurable):
         return render_form if self.gpu_service_url else self.gpu_form_without_offers()
 
     def gpu_form_without_offers(self) -> Any:
-        """Return the `options_form` for a hub without a GPU service: the real spawner's own, or "" if it is not set."""
+        """Return the `options_form` for a hub without a GPU service.
+
+        It is that of the spawner behind this mixin, or "" if that is not set.
+        """
         return ""
 
     @default("options_from_form")
@@ -69,7 +72,7 @@ class UserOptionsMixin(LoggingConfigurable):
         return self._gpu_checked(fields).to_dict()
 
     async def run_auth_state_hook(self, auth_state: Any) -> None:
-        """Run the real spawner's hook, then take the options of a link out of the URL and keep them for the form.
+        """Run the hook of the spawner behind this mixin. Then move the options of a link from the URL to the form.
 
         JupyterHub calls this just before it looks for options in the URL of a GET request, with which it would start
         the server at once. A GET must not start a server, because anybody can send a user a link. Options that are
@@ -127,7 +130,7 @@ class UserOptionsMixin(LoggingConfigurable):
     def gpu_other_keys(self) -> Collection[str] | None:
         """Keys of ``user_options`` that are accepted beside this product's own.
 
-        None if the real spawner accepts any key, and checks it later.
+        None if the spawner behind this mixin accepts any key, and checks it later.
         """
         return tuple(self.gpu_extra_user_options)
 
@@ -139,5 +142,8 @@ class UserOptionsMixin(LoggingConfigurable):
         """
 
     async def gpu_profiles_form(self) -> str:
-        """Return the HTML of the real spawner's own choices, which stand above the offers; "" if it has no choices."""
+        """Return the HTML of the choices of the spawner behind this mixin, such as profiles; "" if it has no choices.
+
+        They stand above the offers on the spawn form.
+        """
         return ""

@@ -77,7 +77,7 @@ class AuditHub:
         self._client = http_client(follow_redirects=False)
 
     async def services(self) -> dict[str, dict[str, Any]] | None:
-        """Return all services by name; `None` if the token may not read them."""
+        """Return the services of the hub: name -> its model in the hub's API. `None` if the token may not read them."""
         try:
             found = await self._ask("GET", "services")
         except HubDeclined:

@@ -391,8 +391,9 @@ class AuditRun:
         ]
 
     async def _dead(self, accounts: AuditAccounts) -> list[AuditResult]:
-        """Try case A12: how long the member's token works after the member was removed. This has to be
-        the last step.
+        """Try case A12 of the audit: how long a token opens an app after its owner was removed from the hub.
+
+        The owner is the audit's own test account that is a member of the app's group. This has to be the last step.
         """
         app = await self._closed_app()
         if app is None or accounts.member is None:

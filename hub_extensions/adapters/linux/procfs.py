@@ -136,7 +136,10 @@ def unreadable() -> int:
 
 
 def describe(pid: int) -> Process | None:
-    """Return the current state of a process, marked or not; `None` if it does not exist or is a zombie."""
+    """Return the current state of a process, with or without a lease mark (the environment variable with a lease's id).
+
+    `None` if the process does not exist or is a zombie.
+    """
     stat = _stat(pid)
     if stat is None or not stat.living:
         return None

@@ -78,8 +78,10 @@ class InstanceUse:
         return self._counted(driver, key, "nvmlGpmSampleGet", gpu)
 
     def keep_only(self, driver: Driver, keys: Iterable[str]) -> None:
-        """Free the samples of devices with other keys, so that a new instance with the number of an old one starts
-        fresh.
+        """Free the stored counters of all devices except those with these keys.
+
+        A new GPU instance may get the number of a removed one; it must not be compared with the counters of the removed
+        one.
         """
         for key in set(self._windows) - set(keys):
             self._windows.pop(key).free(driver)

@@ -146,7 +146,7 @@ class AssertionSigner:
 
     @property
     def key(self) -> AssertionKey:
-        """Return the key that signs now."""
+        """Return the key that signs assertions (the tokens that identify a caller to an app) now."""
         return self._keys[0]
 
     def published(self) -> Mapping[str, Any]:

@@ -252,7 +252,7 @@ def imports(connection: Connection) -> tuple[int, int]:
 
 
 def begin_import(connection: Connection, label: str, digest: str, at: datetime) -> int:
-    """Begin an import and return its number. Rows of imports that were never finished are removed.
+    """Begin an import of usage records, and return its number. Rows of imports that were never finished are removed.
 
     Args:
         label: name of the import, for administrators.

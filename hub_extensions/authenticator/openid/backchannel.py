@@ -120,7 +120,10 @@ class LogoutTokens:
 
 
 class BackchannelLogout(BoundedBody):
-    """POST, with `single-sign-on`: the provider reports a sign-out with a `logout_token` in a form."""
+    """POST, with the authenticator `single-sign-on`: the OpenID provider reports that a person signed out there, and
+    the person's sessions end here. The request is a form with a signed `logout_token` (OpenID Connect Back-Channel
+    Logout).
+    """
 
     body_bytes = MAX_BODY_BYTES
 

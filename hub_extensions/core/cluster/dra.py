@@ -241,7 +241,7 @@ class _Same(Generic[T]):
 
 
 class _Cards:
-    """All cards of the cluster. Caches which devices the templates select on them."""
+    """All cards of the cluster. Caches which devices of each card a ResourceClaimTemplate selects."""
 
     def __init__(self, every: Iterable[_CounterCard]) -> None:
         self._every = tuple(every)
@@ -261,7 +261,12 @@ class _Cards:
         return self._selected[key]
 
     def cost(self, one: _Selected, other: _Selected) -> int:
-        """Return the largest number of devices of `other` that become unavailable when one of `one` is allocated."""
+        """Return how many devices of one template an allocated device of another template makes unavailable, at most.
+
+        Args:
+            one: the devices that the template selects of which one device is allocated.
+            other: the devices that the template selects whose losses are counted.
+        """
         key = id(one), id(other)
         if key not in self._costs:
             both = ((mine[0], other.on[card][0]) for card, mine in one.on.items() if card in other.on)

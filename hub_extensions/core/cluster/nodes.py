@@ -108,7 +108,7 @@ class NodeCount:
 
     @property
     def why(self) -> str:
-        """The reason `because` in English; "" if the devices are given to servers."""
+        """Why these devices are not given to servers, in English (`because`); "" if they are given."""
         return self.because.message if self.because else ""
 
     @property
@@ -170,7 +170,7 @@ class DeviceKind:
         return self.mark(NODE_PRODUCT)
 
     def mark(self, label: str) -> str:
-        """Return the value of a label in `marks`; "" if the label is missing."""
+        """Return the node's value of a label that `marks` contains; "" if `marks` does not contain the label."""
         return dict(self.marks).get(label, "")
 
     def __post_init__(self) -> None:
@@ -642,7 +642,15 @@ def _marks(node: NodeFacts, resource: str) -> tuple[tuple[str, str], ...]:
 
 
 def _renamed(node: NodeFacts, resource: str, offer: OfferId) -> DeviceKind | LeftOut:
-    """Return the kind of a renamed resource, by the offer that the administrator has assigned to it."""
+    """Return the kind of device that a renamed resource gives, by the offer that the administrator has assigned to it.
+
+    A resource is renamed if the device plugin is configured to give it another name than its usual one.
+
+    Args:
+        node: the node that has the resource.
+        resource: the changed name.
+        offer: the offer that the settings name for this resource.
+    """
     found = _mig(node, resource, offer.mig) if offer.mig is not None else _gpu(node, resource)
     if isinstance(found, LeftOut):
         return found
@@ -712,7 +720,7 @@ def _pods_per_device(node: NodeFacts, resource: str, devices: int | None, replic
 
 
 def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
-    """Return the kind of ``nvidia.com/gpu`` by the node's labels.
+    """Return what a device of the resource ``nvidia.com/gpu`` is on a node, by the node's labels.
 
     It is a card, a MIG device (*single* strategy) or a shared card.
     """
@@ -801,6 +809,12 @@ def _counted_resource(
     """Return the total, free share -> number of devices, and the number of devices held by pods this hub did not start.
 
     Free devices are the allocatable ones minus the requests of the pods that are bound to the node.
+
+    Args:
+        kind: the kind of device to count.
+        node: the node.
+        pods: the pods that are bound to the node.
+        ours: uids of the pods that are servers of this hub.
     """
     total = _plausible_count(node, kind.resource)
     used = foreign = 0

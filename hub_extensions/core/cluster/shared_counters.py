@@ -47,7 +47,11 @@ class Shape:
 
 @lru_cache(maxsize=4096)
 def shape_of(devices: tuple[CounterDraws, ...]) -> Shape:
-    """Find out which of these devices of one card can block each other."""
+    """Return how these devices of one card can block each other: devices do if they consume the same counter.
+
+    Args:
+        devices: for each device, the counters that it consumes.
+    """
     amounts: dict[Counter, set[int]] = {}
     users: dict[Counter, list[int]] = {}
     for number, draws in enumerate(devices):
@@ -90,10 +94,10 @@ def _groups(beside: Sequence[Iterable[int]]) -> tuple[int, ...]:
 def available_count(devices: tuple[CounterDraws, ...], left: Mapping[Counter, int]) -> int:
     """Return how many of these devices of a card can be allocated one after another, in the worst order.
 
-    The number is the smaller of two limits. (1) In a group of devices that block each other, one allocation makes at
-    most `width` of its devices unavailable. So of n devices that fit now, at least n / `width`, rounded up, can be
-    allocated; this is added over all groups. (2) Each device consumes the same amount of a common counter, so what is
-    left of the counter suffices for a fixed number of devices.
+    The number is the smaller of two limits. (1) The devices form groups that block each other. In one group, an
+    allocation makes at most a known number of its devices unavailable (`Shape.widths`). So of n devices that fit now,
+    at least n divided by that number, rounded up, can be allocated. This is added over all groups. (2) Each device
+    consumes the same amount of a common counter, so what is left of the counter suffices for a fixed number of devices.
 
     Args:
         devices: for each device that the offer selects on the card, the counters it consumes.

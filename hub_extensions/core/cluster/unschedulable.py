@@ -145,6 +145,9 @@ def _machines_out(reasons: str) -> tuple[Reason, ...]:
     """Return how many nodes do not answer, and how many are cordoned, as reasons.
 
     A reason with the number 0 is left out.
+
+    Args:
+        reasons: the scheduler's message, which counts the nodes that a pod cannot use by cause.
     """
     silent = closed = 0
     for number, text in _counts(reasons):

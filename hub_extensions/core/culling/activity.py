@@ -104,5 +104,11 @@ def remember_quiet(
 
 
 def _is_the_proxys(activity: datetime, quiet_since: datetime, renewed: RoutesRenewed | None) -> bool:
-    """Return whether the restart of the proxy, and no user, caused the last activity of a server."""
+    """Return whether a restart of the proxy, and no user, caused the last activity of a server.
+
+    Args:
+        activity: the last activity of the server.
+        quiet_since: since when the service remembers the server as not active.
+        renewed: when a restarted proxy got its routes again; `None` if no restart was seen.
+    """
     return renewed is not None and quiet_since < renewed.first and activity <= renewed.last + SAME

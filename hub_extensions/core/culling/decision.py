@@ -234,6 +234,12 @@ def _orphan_end(evidence: Evidence, policy: CullPolicy, now: datetime, warned: d
     """Return the end of an idle server whose user has no session; empty if it is not known whether it is idle.
 
     This end also counts in a dry run and under a rule that keeps servers, because it is about the account, not the GPU.
+
+    Args:
+        evidence: what is known of the server.
+        policy: the limits for the server.
+        now: the present time of the running clock.
+        warned: since when the user is warned of this end; `None` if not yet.
     """
     quiet_since = evidence.last_activity if evidence.offer == CPU else evidence.idle_since
     is_known = evidence.use_known or evidence.offer == CPU

@@ -224,7 +224,11 @@ def _not_idle(facts: ServerFacts) -> ServerFacts:
 
 
 def _missed(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """Record that a measurement is missing. After a tenth of the idle limit without any, the idle window ends."""
+    """Record that a measurement of the GPU is missing.
+
+    If measurements have been missing for a tenth of the idle limit, the server no longer counts as idle: its idle
+    window (the time without use so far) ends.
+    """
     if facts.idle_since is None:
         return _not_idle(facts)
     since = now if facts.unknown_since is None else min(facts.unknown_since, now)
@@ -234,9 +238,9 @@ def _missed(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFact
 
 
 def _window_goes_on(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """Continue an idle window after a gap without measurements.
+    """Continue the idle window (the time without use of the GPU) after a gap without measurements.
 
-    If this gap or all gaps together are too long, begin a new window now.
+    If this gap is too long, or all gaps together are, a new window begins now.
     """
     if facts.idle_since is None or facts.unknown_since is None:
         return facts

@@ -52,7 +52,7 @@ class WeakLink:
 
 
 def weak_links(chain: GraceChain) -> Iterator[WeakLink]:
-    """Yield every time of the chain that is too short or too long."""
+    """Yield each grace period (time that a server's pod gets to end) that is too short or too long for the others."""
     deletion = KUBESPAWNERS_OWN if chain.deletion is None else chain.deletion
     if deletion < KERNELS_NEED:
         whose = "KubeSpawner's own " if chain.deletion is None else ""

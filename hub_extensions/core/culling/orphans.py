@@ -69,5 +69,10 @@ def unknown_to_the_hub(
 
 
 def _answers(listed: ListedServer, theirs: Iterable[ServerProcess]) -> bool:
-    """Return whether one of these processes certainly belongs to this server."""
+    """Return whether the hub lists a server as ready, and one of these processes is its process or a child of it.
+
+    Args:
+        listed: a server as the hub lists it.
+        theirs: processes on the machine that belong to servers in the hub's list.
+    """
     return listed.ready and any(listed.pid in (each.pid, *each.ancestors) for each in theirs)

@@ -53,11 +53,15 @@ class Curve:
 
     @property
     def total(self) -> float:
-        """The sum of the probabilities of all lives: 1, or 0 if the curve is empty."""
+        """The sum of the probabilities of all lives (lengths of a use): 1, or 0 if the curve is empty."""
         return float(self._sure[-1])
 
     def up_to(self, ages: FloatArray) -> FloatArray:
-        """Return, for each of these ages in seconds, the probability that a life is not longer than the age."""
+        """Return the probability of a life (length of a use) up to each of these ages.
+
+        Args:
+            ages: seconds.
+        """
         found: FloatArray = self._sure[self.values.searchsorted(ages, side="right")]
         return found
 
@@ -92,7 +96,7 @@ class PoolCurves:
         self.whole = Curve(*kaplan_meier(ended, [age for _, age in running]))
 
     def of(self, offer: Hashable) -> Curve:
-        """Return the curve of one offer, or the pool's curve if no use of the offer has finished."""
+        """Return the survival curve of one offer, or that of the whole pool if no use of the offer has finished."""
         if not self._uses:
             for use in self._ended:
                 self._uses.setdefault(use.offer, []).append(use)

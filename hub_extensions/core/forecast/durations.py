@@ -177,7 +177,10 @@ class DurationHistory:
             self.add(use)
 
     def add(self, use: PastUse) -> None:
-        """Add a finished use, and first raise the weights of the sources that would have predicted its length."""
+        """Add a finished use. Before that, raise the weights of the sources that would have predicted its length.
+
+        A source is a kind of past uses, such as those of the same user.
+        """
         self._learn(use)
         self.finished += 1
         self._squares += 2 * self._counts[use.user] + 1
@@ -196,7 +199,11 @@ class DurationHistory:
         return self.finished**2 >= PEOPLE * self._squares
 
     def trust(self, user: str) -> FloatArray:
-        """Return the weights of the sources for a user. They depend on the user's number of finished uses (`KNOWN`)."""
+        """Return how much each source counts when a user's lives (lengths of uses) are drawn.
+
+        A source is a kind of past uses, such as those of the same user. The weights depend on the user's number of
+        finished uses (`KNOWN`).
+        """
         return self._trust[self._class(user)]
 
     def of(self, user: str) -> UsesOf:
@@ -221,7 +228,8 @@ class DurationHistory:
     def _learn(self, use: PastUse) -> None:
         """Update the weights of the sources from a finished use, by one step of expectation maximisation.
 
-        A source that has no past use to compare with this one keeps its weight.
+        A source is a kind of past uses, such as those of the same user. One that has no past use to compare with this
+        one keeps its weight.
         """
         own, same = self.of(use.user), self.of_offer(use.offer)
         over = np.ones((1, len(own)), dtype=bool)
@@ -296,11 +304,12 @@ def source_shares(asked: FloatArray, earlier: FloatArray, alike: Flags, over: Fl
 class _Sources:
     """The past uses from which the lives of some servers are drawn, as arrays with one row for each server.
 
-    Lives that were drawn for the user's other servers in the same simulation are kept in `Draws` instead.
+    A life is the length of a use. Lives that were drawn for the user's other servers in the same simulation are kept in
+    `Draws` instead.
 
     Attributes:
-        trust: weights of the sources.
-        curves: the survival curve of each server.
+        trust: weights of the kinds of past uses.
+        curves: the survival curve of each server's offer.
         ages: seconds for which each server has held its GPU; 0 if it waits.
         limits: longest time for which it may; infinite without a limit.
         asked, offers: when the user's finished uses were asked for, and the numbers of their offers.
@@ -383,10 +392,10 @@ class Draws:
         self._curves = PoolCurves(history.pool(OF_THE_CURVE if by_curve else OF_THE_POOL), running)
 
     def lives(self, holders: Sequence[UseHolder]) -> list[FloatArray]:
-        """Return the life of each of these servers in each world, between the time held so far and its limit.
+        """Return how long each of these servers holds its GPU, in each world (possible future).
 
-        A server that is predicted to reach its limit ends exactly there. Other lives differ a little from the past life
-        that they repeat.
+        The life is between the time held so far and the server's limit. A server that is predicted to reach its limit
+        ends exactly there. Other lives differ a little from the past life that they repeat.
         """
         if not holders:
             return []
@@ -429,14 +438,18 @@ class Draws:
         return found
 
     def _random_numbers(self, sources: _Sources, known: Flags) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return three arrays of random numbers, with one row for each server and one column for each world.
+        """Draw the random numbers by which `lives` picks past uses for these servers.
+
+        A column stands for one world (possible future). Each life (length of a use) is picked by numbers of its own.
 
         Args:
+            sources: the past uses of which one is picked for each server, one row for each server.
             known: for each server, whether its end is known, so that no past life is picked for it.
 
         Returns:
-            First, numbers from 0 to 1 that pick a past life. Second, numbers from 0 to 1 that make a life if the server
-            has held its GPU longer than any past life. Third, standard normal deviates, by which a life varies.
+            Three arrays with one row for each server and one column for each world. First, numbers from 0 to 1 that
+            pick a past life. Second, numbers from 0 to 1 that make a life if the server has held its GPU longer than
+            any past life. Third, standard normal deviates, by which a life varies.
         """
         points, tails, noise = (np.zeros((len(known), self._count)) for _ in range(3))
         outlasted = sources.longer.any(axis=1) | (sources.beyond > 0)
@@ -453,10 +466,10 @@ class Draws:
         return points, tails, noise
 
     def _even(self) -> FloatArray:
-        """Return a random number from 0 to 1 for each world, evenly spread (Latin hypercube, McKay et al. 1979).
+        """Return one random number from 0 to 1 for each world (possible future), evenly spread over that range.
 
-        The range from 0 to 1 is divided into as many parts as there are worlds, and each part gets one number. So a few
-        worlds cover the whole range, whatever the seed is.
+        The range is divided into as many parts as there are worlds, and each part gets one number (Latin hypercube,
+        McKay et al. 1979). So a few worlds cover the whole range, whatever the seed is.
         """
         parts: FloatArray = self._random.permutation(self._count) + self._random.random(self._count)
         return parts / self._count
@@ -464,9 +477,13 @@ class Draws:
     def _picked(
         self, holders: Sequence[UseHolder], sources: _Sources, rows: Places, points: FloatArray, tails: FloatArray
     ) -> FloatArray:
-        """Pick a past life for each of these servers in each world, longer than the server has held its GPU so far.
+        """Return a past life (length of a use) for each of these servers in each world (possible future).
+
+        Each is longer than the server has held its GPU so far.
 
         Args:
+            holders: the servers.
+            sources: the past uses from which the lives are picked.
             rows: rows of the servers in `sources`.
             points: numbers from 0 to 1 that pick a past life, one row for each of `rows`.
             tails: numbers from 0 to 1 for servers that have held their GPU longer than any past life, one row per
@@ -502,9 +519,13 @@ class Draws:
         siblings: Sequence[Sequence[tuple[int, float, FloatArray]]],
         most: int,
     ) -> FloatArray:
-        """Return, for each server, the weights of the lives just drawn for its user, then of the user's finished uses.
+        """Return, for each server, the weights with which lives (lengths of uses) of its user are picked.
+
+        The lives that were just drawn for the user's other servers come first, then those of the user's finished uses.
 
         Args:
+            holders: the servers.
+            sources: the past uses from which the lives are picked.
             rows: rows of the servers in `sources`.
             siblings: for each server, (offer's number, time asked, life in each world) of the user's servers just
                 drawn.
@@ -531,9 +552,13 @@ class Draws:
     def _past(
         self, sources: _Sources, rows: Places, sure: FloatArray, points: FloatArray, tails: FloatArray
     ) -> FloatArray:
-        """Return the past lives that the random numbers pick, one row for each server and one column for each world.
+        """Return the past lives (lengths of uses) that the random numbers pick.
+
+        The result has one row for each server and one column for each world (possible future).
 
         Args:
+            sources: the past uses from which the lives are picked.
+            rows: rows of the servers in `sources`.
             sure: cumulative weights of the finished uses, one row for each server.
             points: random numbers, from 0 to the total weight. Above the last of `sure`, they pick a life of the
                 survival curve.
@@ -559,7 +584,7 @@ class Draws:
 def _rounds(holders: Sequence[UseHolder]) -> list[Places]:
     """Divide the servers into rounds, so that no round has two servers of one user, and return their indices.
 
-    Lives are drawn round by round, because a drawn life influences the next one of the same user.
+    Lives (lengths of uses) are drawn round by round, because a drawn life influences the next one of the same user.
     """
     seen, rounds = Counter[str](), list[list[int]]()
     for number, holder in enumerate(holders):
@@ -571,7 +596,7 @@ def _rounds(holders: Sequence[UseHolder]) -> list[Places]:
 
 
 def _up_to_limit(predicted: FloatArray, lives: FloatArray, limit: FloatArray, age: FloatArray) -> FloatArray:
-    """Return the lives, cut at the limit.
+    """Return the lives (lengths of uses), cut at the limit.
 
     Args:
         predicted: the lives before random variation. If one reaches the limit, the server ends exactly at the limit.

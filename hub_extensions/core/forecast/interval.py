@@ -88,7 +88,12 @@ def loss_90(p90: float, waited: float) -> float:
 
 
 def widened(simulated: Interval, by: float) -> Interval:
-    """Return the interval with P10 lowered and P90 raised by this much log time."""
+    """Return the interval with P10 lowered and P90 raised.
+
+    Args:
+        simulated: the interval as simulated.
+        by: the change of each, as a difference of `log_time`.
+    """
     return replace(simulated, p10=shifted(simulated.p10, -by), p90=shifted(simulated.p90, by))
 
 

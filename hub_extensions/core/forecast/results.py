@@ -286,6 +286,9 @@ def _worse_than_plain(episodes: Sequence[Sequence[Given]]) -> bool:
     """Return whether the median of all waits known when a ticket joined would have been a better forecast.
 
     False if too few busy episodes are known.
+
+    Args:
+        episodes: for each busy episode (a time in which somebody waits), its forecasts with their outcomes.
     """
     joins = [
         (each.running.timestamp(), number, each)

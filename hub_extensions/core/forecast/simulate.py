@@ -145,9 +145,12 @@ class SimulationState:
 
 
 def draws_for(servers: int) -> int:
-    """Return how many worlds to simulate: the more servers hold a device or wait, the fewer.
+    """Return how many worlds (possible futures) to simulate: the more servers hold a device or wait, the fewer.
 
     Each server needs a life (length of use) in each world.
+
+    Args:
+        servers: number of servers that hold a device or wait.
     """
     return max(FEWEST_DRAWS, min(DRAWS, LIVES // servers)) if servers else DRAWS
 
@@ -175,7 +178,7 @@ def simulate(
     go_on: Callable[[], bool] = always,
     by_curve: Collection[str] = (),
 ) -> Worlds:
-    """Draw lives for all servers, and simulate the lines with them.
+    """Draw a life (length of a use) for each server, and simulate the lines with these lives, in many possible futures.
 
     Args:
         state: the lines.
@@ -217,7 +220,12 @@ def simulate(
 
 
 def _lives(draws: Draws, holders: Sequence[UseHolder], go_on: Callable[[], bool]) -> Iterator[FloatArray]:
-    """Draw the lives of these servers, in their order, and call `go_on` in between.
+    """Draw a life (length of a use) for each of these servers in each world (possible future), in the order given.
+
+    Args:
+        draws: draws the lives.
+        holders: the servers.
+        go_on: called now and then.
 
     Raises:
         GivenUp: `go_on` returned False.
@@ -287,7 +295,15 @@ def _without_brake(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the starts of the tickets and of `asks` as if any number of servers could start at once.
 
-    Both arrays have one row per world.
+    Both arrays have one row per world (possible future).
+
+    Args:
+        state: the lines.
+        left: id of a lease -> seconds until its server ends, in each world.
+        lives: ``id`` of a wish -> how long the server would hold its GPU, in each world.
+        count: number of worlds.
+        asks: offers for which the start of an additional user is simulated.
+        go_on: called now and then.
     """
     state = replace(state, brake=None)
     starts, found = np.zeros((count, len(state.waiting))), np.full((count, len(asks)), NEVER)
@@ -390,9 +406,13 @@ def _slot_pools(state: SimulationState, asks: Sequence[Wish]) -> dict[str, int]:
 
 
 def _start_in(pools: Sequence[_Slots], lives: Sequence[FloatArray]) -> FloatArray:
-    """Start a ticket in the first of its pools that has a free slot, and return when it starts in each world.
+    """Start a ticket in the first of its pools that has a free slot, and return when it starts in each possible future.
 
     If several pools have a free slot at the same time, it starts in the one that the user prefers.
+
+    Args:
+        pools: the pools in whose lines the ticket waits, in the user's order of preference.
+        lives: for each pool, how long the server would hold its GPU, in each possible future.
     """
     free = np.array([pool.next_free() for pool in pools])
     chosen = free.argmin(axis=0)
@@ -484,17 +504,19 @@ class _Slots:
             self._free[:, at] = left.get(each.id, NEVER)
 
     def next_free(self) -> FloatArray:
-        """Return when the next ticket in line could start, in each world."""
+        """Return when the next ticket in line could start, in each world (possible future)."""
         self._next = self._free.argmin(axis=1)
         found: FloatArray = np.maximum(self._free[self._rows, self._next], self._now)
         return found
 
     def take(self, at: FloatArray, life: FloatArray, worlds: Flags) -> None:
-        """Let the next ticket in line start at the times `at`. No later ticket in this line starts sooner.
+        """Let the next ticket in line start. No later ticket in this line starts sooner.
+
+        A world is one possible future.
 
         Args:
-            at: its start, in each world.
-            life: how long it holds the slot, in each world.
+            at: when the ticket starts, in each world.
+            life: how long its server holds the slot, in each world.
             worlds: mask of the worlds in which it takes a slot of this pool, and not one of another pool.
         """
         self._now = at
@@ -545,7 +567,13 @@ class _Events:
     def _name_tickets(
         self, waiting: Sequence[Waiting], wishes: Sequence[Sequence[Wish]], lives: Mapping[int, FloatArray]
     ) -> None:
-        """Fill the tables of the lines, and of the devices that each ticket would take in each of its lines."""
+        """Fill the arrays about the tickets: each line with its tickets in order, and what each ticket asks for there.
+
+        Args:
+            waiting: the tickets.
+            wishes: for each ticket, the offers that it accepts (`Wish`).
+            lives: ``id`` of a wish -> how long the server would hold its GPU, in each world (possible future).
+        """
         lines, tickets = len(self._queues), len(waiting)
         number = {pool: at for at, pool in enumerate(self._queues)}
         in_line: list[dict[int, list[int]]] = [{} for _ in self._queues]  # ticket -> its wishes in that line
@@ -595,7 +623,11 @@ class _Events:
                 self._queues_of[ticket, at], self._positions_of[ticket, at] = line, position
 
     def _limit_users(self, waiting: Sequence[Waiting]) -> None:
-        """Fill the tables of the limit per user: the servers that count, and the tickets that the limit may delay."""
+        """Fill the arrays about the limit of GPUs per user: the servers that count, and the tickets that it may delay.
+
+        Args:
+            waiting: the tickets.
+        """
         limited = _limited_users(self._state, waiting)
         self._server: dict[tuple[str, str], int] = {}
         for user, servers in limited.items():
@@ -617,7 +649,12 @@ class _Events:
         self._started: Flags = np.zeros((self._count, tickets + 1), dtype=bool)
 
     def _name_devices(self, wishes: Sequence[Wish], left: Mapping[str, FloatArray]) -> None:
-        """Fill the tables of the devices, line by line, and of the shares of them that are held."""
+        """Fill the arrays about the devices, ordered by line: the shares of them that are held, by whom and until when.
+
+        Args:
+            wishes: every wish of a ticket and of `asks`; the smallest share determines the size of the arrays.
+            left: id of a lease -> seconds until its server ends, in each world (possible future).
+        """
         state, number = self._state, dict[str, int]()
         lines: list[int] = []
         for line, pool in enumerate(self._queues):
@@ -661,7 +698,10 @@ class _Events:
     # ------------------------------------------------------------------ time
 
     def run(self, go_on: Callable[[], bool]) -> None:
-        """Simulate until nobody waits any more, or until nothing more can happen.
+        """Simulate each world (possible future) until nobody waits any more, or until nothing more can happen.
+
+        Args:
+            go_on: called now and then.
 
         Raises:
             GivenUp: `go_on` returned False.
@@ -698,7 +738,13 @@ class _Events:
         return found
 
     def _is_wanted(self, rows: Places) -> Flags:
-        """Return a mask of the worlds `rows` in which somebody still waits."""
+        """Return a mask of those worlds (possible futures) in which a start still has to be found.
+
+        That is so if a ticket still waits, or if the start of one of the additional users (`asks`) is not known yet.
+
+        Args:
+            rows: indices of the worlds to examine.
+        """
         asked = np.array([number for number, (_, _, can) in enumerate(self._asks) if can], dtype=np.int64)
         answered = np.asarray(np.isfinite(self.asked[rows][:, asked]).all(axis=1))
         found: Flags = (self._left[rows] > 0) | ~answered
@@ -820,7 +866,11 @@ class _Events:
         self._holder[rows, device, column] = len(self._server) if server is None else server
 
     def _release(self, rows: Places) -> None:
-        """Free the devices of the uses that have ended by the present time of each of the worlds `rows`."""
+        """Free the devices of servers that have ended by the present time of their world (possible future).
+
+        Args:
+            rows: indices of the worlds.
+        """
         at, device, column = np.nonzero(self._ends[rows] <= self._now[rows, None, None])
         if not len(at):
             return

@@ -65,11 +65,14 @@ class WaitModel:
     def matured(
         self, pool: str, played: Interval, waited: float, at_most: float | None = None, joined: float = math.inf
     ) -> None:
-        """Learn from the forecast that a user got when joining the line, now that the wait is over.
+        """Learn from the forecast that a user got when joining a pool's line, now that the wait is over.
 
         Args:
-            played: the simulated interval.
-            waited, at_most, joined: as in `BusyEpisodes.matured`.
+            pool: the devices of one kind for which the user waited.
+            played: the interval that was simulated when the user joined.
+            waited: seconds that the user waited.
+            at_most: the longest wait that enforced limits allowed then. None if there was no such limit.
+            joined: when the user joined, by any clock. Infinite if not known.
         """
         self._episodes.setdefault(pool, BusyEpisodes()).matured(played, waited, at_most, joined)
 
@@ -93,7 +96,11 @@ class WaitModel:
         go_on: Callable[[], bool] = always,
         now: float = math.inf,
     ) -> Waits:
-        """Return the likely waits of the simulation's own input `queue`; see `likely_waits` for the arguments."""
+        """Return the likely waits of the lines. The other arguments are those of `likely_waits`.
+
+        Args:
+            queue: the lines, devices and leases, as the simulation takes them.
+        """
         return likely_waits(
             queue, self.histories, self._episodes, seed=seed, asks=asks, at_most=at_most, go_on=go_on, now=now
         )

@@ -243,7 +243,13 @@ class Joined:
 
 
 def join_cards(series: Iterable[MetricSeries], wanted: Iterable[CardGpu], now: datetime) -> Joined:
-    """Find the measurement of each device of one machine among the series."""
+    """Find the measurement of each of these devices of one machine among the time series.
+
+    Args:
+        series: the time series of the exporter.
+        wanted: the devices, each with its card and its GPU instance.
+        now: the present time, by which the age of measurements is judged.
+    """
     by_device = defaultdict(list)
     for each in map(_spelled, series):
         by_device[_device_of(each)].append(each)
@@ -485,7 +491,13 @@ def _of_pod(gpu: PodGpu, known: Sequence[MetricSeries], around: _Around, now: da
 
 
 def _not_its_own(series: MetricSeries, gpu: PodGpu, around: _Around) -> str:
-    """Return why a series that names the pod does not measure its GPU, as a key of `WHY`; "" if it does."""
+    """Return why a series that names the pod does not measure its GPU, as a key of `WHY`; "" if it does.
+
+    Args:
+        series: a time series of an exporter.
+        gpu: the pod and its GPU.
+        around: facts about the cluster against which series are checked.
+    """
     labels = series.labels
     if gpu.uid and labels.get("pod_uid", gpu.uid) != gpu.uid:
         return "older-pod"

@@ -66,7 +66,7 @@ class Delivery:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The key under which it is stored."""
+        """The key under which the delivery is stored: id of the notice, and channel."""
         return self.id, self.channel
 
     @property

@@ -25,8 +25,8 @@ class AdminLetter:
     Attributes:
         id: id of the letter.
         user, server: name of the user and of the server.
-        run: when the server was ready, on the running clock (`ServerFacts.started`). It distinguishes this run of the
-            server from later ones.
+        run: when the server was ready (`ServerFacts.started`), which distinguishes this run of the server from later
+            ones. It is a time of the running clock, which stands still while hub or service is down.
         text: the message.
         at: wall-clock time of writing.
     """
@@ -62,7 +62,12 @@ def still_read(
 
 
 def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reason, ...]:
-    """Return the letters that the panel of this run of a server shows, the newest first."""
+    """Return the letters that the panel of one run of a server shows, the newest first.
+
+    Args:
+        letters: all letters.
+        facts: what is remembered of that run.
+    """
     mine = (each for each in letters if (each.user, each.server, each.run) == (facts.user, facts.server, facts.started))
     newest = sorted(enumerate(mine), key=lambda each: (each[1].at, each[0]), reverse=True)[:A_SERVER]
     return tuple(explain("from-admin", text=each.text, at=each.at) for _, each in newest)
@@ -71,14 +76,14 @@ def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reaso
 def deliveries_of(
     letter: AdminLetter, facts: ServerFacts, title: str, channels: Iterable[str], now: datetime
 ) -> tuple[Delivery, ...]:
-    """Return a delivery of the letter for each channel, to be sent at once.
+    """Return a delivery of the letter for each channel (webhook, e-mail), to be sent at once.
 
     Args:
         letter: the letter.
         facts: what is remembered of the server whose user gets it.
-        title: the offer's title.
+        title: title of the offer with which the server runs.
         channels: names of the channels.
-        now: the present time of the running clock.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     return tuple(
         Delivery(letter.id, channel, LETTER, letter.user, letter.server, facts.offer, title, letter.run, None, now)

@@ -58,7 +58,9 @@ HELD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PieceHolder:
-    """The lease that covers a piece: which server has it, how busy that server is, and when the lease ends.
+    """The lease that covers a piece of a card (what one server can be given), for the administrators' overview.
+
+    It shows which server has the piece, how busy that server is, and when the lease ends.
 
     Attributes:
         lease: id of the lease.

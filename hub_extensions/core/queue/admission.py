@@ -292,7 +292,12 @@ class _OnNodes:
         self.forecasts: dict[NodeWish, QueueForecast] = {}
 
     def ahead(self, wish: NodeWish, position: int) -> int:
-        """Return the number of tickets among the first `position` that may use one of the nodes of `wish`."""
+        """Return how many of the first `position` tickets in line may use a node that the wish may use too.
+
+        Args:
+            wish: the nodes that a server may use, and the share of a device that it asks for.
+            position: number of tickets from the head of the line that are counted.
+        """
         if wish.nodes not in self._before:
             met = ((1 if other.nodes & wish.nodes else 0) for other in self._wishes)
             self._before[wish.nodes] = [0, *accumulate(met)]
@@ -361,7 +366,13 @@ def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, 
 
 
 def _after_others(snapshot: QueueSnapshot, queues: PoolQueues, found: Availability) -> Availability:
-    """Replace the wait of an offer that is free, because the limit of simultaneous starts is reached."""
+    """Return the availability of a free offer with the wait that the limit of simultaneous starts causes.
+
+    Args:
+        snapshot: the state of the lines.
+        queues: the lines of all pools.
+        found: the availability as if that limit were not reached.
+    """
     return replace(found, wait=after_other_starts(brake_of(snapshot), queues.waiting()))
 
 

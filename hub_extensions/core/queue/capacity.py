@@ -329,7 +329,12 @@ class Capacity:
 
 
 def _differ(pool: Pool, sets: Collection[frozenset[str]]) -> bool:
-    """Return whether one of these sets of nodes has other nodes of this pool than those that any server may use."""
+    """Return whether servers of a pool may use different nodes, so that the line has to count by nodes.
+
+    Args:
+        pool: the pool.
+        sets: the sets of nodes to which some servers are restricted.
+    """
     if not pool.rooms or not sets:
         return False
     everybodys = _with_some(pool.rooms, nodes_of(pool.rooms, None))

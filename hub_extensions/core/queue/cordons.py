@@ -53,7 +53,10 @@ def cordon_of(cordons: Mapping[str, Cordon], card: str) -> Cordon | None:
 
 
 def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> frozenset[str]:
-    """Return `Device.identity` of the devices on cards or a machine that are being drained; nobody new gets them."""
+    """Return `Device.identity` of the devices that no new server gets, because an administrator drains them.
+
+    The order may be about their card or about the whole machine.
+    """
     if not cordons:
         return frozenset()
     places = {each.place for each in cordons}
@@ -76,7 +79,10 @@ class Closing:
 
 
 def closings(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> Mapping[str, Closing]:
-    """Return pool -> its devices on one machine that nobody new gets. Pools without such devices are left out."""
+    """Return pool (devices of one kind) -> its devices on one machine that no new server gets.
+
+    An administrator drains them. Pools without such devices are left out.
+    """
     by_place = {each.place: each for each in cordons}
     found: dict[str, list[Cordon | None]] = {}
     for state in devices:

@@ -139,7 +139,10 @@ class Candidate:
 
     @property
     def order(self) -> tuple[int, float, int]:
-        """Sort key: claim, ratio over the guaranteed share, first place. The lowest key is served first."""
+        """The sort key of candidates; the one with the lowest key is served first.
+
+        It consists of `claim`, then `over_ratio`, then the earliest of the ticket's places at the head of a line.
+        """
         return self.claim, self.over_ratio, min(head.place for head in self.heads.values())
 
 

@@ -24,12 +24,15 @@ LAST = 2**63
 
 
 def pools_of(offers: Iterable[GpuOffer]) -> dict[OfferId, str]:
-    """Return offer -> the pool in whose line tickets wait for it."""
+    """Return offer -> the pool (all devices of one kind) in whose line tickets wait for it."""
     return {offer.id: offer.pool or CPU for offer in offers}
 
 
 def lengths(offers: Iterable[GpuOffer], tickets: Iterable[Ticket]) -> Mapping[OfferId, int]:
-    """Return offer -> number of tickets in the line of its pool. All offers of a pool have the same number."""
+    """Return offer -> number of tickets in the line of its pool (all devices of one kind).
+
+    All offers of a pool have the same number.
+    """
     pool_of = pools_of(offers)
     waiting = (ticket.wanted_offers for ticket in tickets if ticket.state is TicketState.WAITING)
     in_line = Counter(pool for wanted in waiting for pool in {pool_of.get(each.offer, "") for each in wanted})
@@ -39,7 +42,7 @@ def lengths(offers: Iterable[GpuOffer], tickets: Iterable[Ticket]) -> Mapping[Of
 class PoolQueues:
     """The lines of all pools during one admission: waiting tickets in the order of their places.
 
-    CPU only is the pool ``cpu``.
+    A pool is all devices of one kind. CPU only is the pool ``cpu``.
     """
 
     def __init__(self, snapshot: QueueSnapshot, capacity: Capacity | None = None) -> None:
@@ -71,9 +74,10 @@ class PoolQueues:
         return at + 1 if at < len(queue.tickets) else None
 
     def came_before(self, pool: str, ticket: Ticket) -> int:
-        """Return how many tickets, waiting in any line, have a first place before this ticket's place in this line.
+        """Return how many tickets of all lines are served before this one, by the limit of simultaneous starts.
 
-        The limit of simultaneous starts serves the tickets of all lines in this order.
+        These are the tickets with an earlier place (a serial number) than this ticket has in this line. Of a ticket
+        with several places, the earliest counts.
         """
         firsts, place = self._known()[0], self._place(pool, ticket)
         itself = min(each.place for each in ticket.wanted_offers if each.offer in self._pool_of) < place
@@ -110,7 +114,12 @@ class PoolQueues:
         return min(choice.place for choice in ticket.wanted_offers if self._pool_of.get(choice.offer) == pool)
 
     def _known(self) -> tuple[list[int], dict[str, list[Ticket]]]:
-        """Return the sorted first places of all waiting tickets, and user -> the user's tickets that wait for a GPU."""
+        """Return two values that are computed once for all waiting tickets.
+
+        Returns:
+            The earliest place (a serial number) of each ticket, in ascending order. And user -> the user's tickets that
+            wait for a GPU.
+        """
         if self._index is None:
             first, own = dict[str, int](), dict[str, dict[str, Ticket]]()
             for pool, queue in self.queues.items():
@@ -200,7 +209,10 @@ class PoolQueues:
         return pool != CPU and held is not None and limit_left(held.keys(), ticket.server, self._most) < 1
 
     def leave(self, given: Admission) -> Ticket:
-        """Take an admitted ticket out of the lines and return it. Its server then counts against the user's limit."""
+        """Take an admitted ticket out of the lines and return it.
+
+        Its server then counts against the user's limit of GPUs.
+        """
         heads = self.heads(self._pool_of[given.offer])
         ticket = next(ticket for ticket, _ in heads if ticket.id == given.ticket)
         self._left.add(given.ticket)
@@ -225,8 +237,8 @@ def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, Non
 def offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
     """Return the offer for which the ticket waits in this pool's line.
 
-    If the ticket accepts several offers of the pool, it is the one with the earliest place. If several have that place,
-    it is the one that the user prefers.
+    A ticket has a place (a serial number) for each offer that it accepts. If it accepts several offers of this pool,
+    the offer with the earliest place counts; if several have that place, the one that the user prefers.
     """
     here = (
         c for c in ticket.wanted_offers if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool

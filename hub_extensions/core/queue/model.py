@@ -265,14 +265,15 @@ class QueueSnapshot:
         bound: ids of leases whose pods are placed on a node, so that `pools` counts their devices as taken.
         queue: name of the external queue (``Kueue``, ``KAI``) that decides who starts, so that this one admits every
             ticket at once; "" without an external queue.
-        held_up: offers whose last admitted server finds no device, because something outside this hub took it or its
-            node does not answer.
-        held_up_on: held-up offer -> nodes that are affected. An offer that is missing is held up on all nodes.
+        held_up: offers of which nobody else is admitted now, because the last admitted server finds no device:
+            something outside this hub took it, or its node does not answer.
+        held_up_on: offer in `held_up` -> the nodes on which nobody else is admitted. If an offer of `held_up` is
+            missing here, that is so on all nodes.
         held_back: admitted tickets that do not count towards the limit of simultaneous starts, because their pods are
             not placed yet.
         node_sets: ticket -> nodes that its server may use. A ticket that is missing may run on any node.
         node_of: lease -> node of its pod.
-        closed: `Device.identity` of devices that nobody new gets, because an administrator drains them
+        closed: `Device.identity` of devices that no new server gets, because an administrator drains them
             (``cordons.py``).
         over_quota: offer whose pods the cluster refuses now, because a quota is used up -> reason.
         tried: offers of `over_quota` for which one start may try whether the quota has room again.

@@ -64,12 +64,15 @@ class NodeRooms:
         return self.free(other, +rest) < 1
 
     def _open_to(self, wish: NodeWish) -> frozenset[str]:
-        """Return the nodes of the wish that have room for its share."""
+        """Return those of the wish's nodes that have enough of a device free for the share that the wish asks for."""
         slots = self._slots_of(wish.share)
         return frozenset(node for node in wish.nodes if slots.get(node))
 
     def _slots_of(self, share: int) -> dict[str, int]:
-        """Return node -> number of servers with this share for which it has room. Nodes without room are left out."""
+        """Return node -> number of servers that still fit there if each gets this share (thousandths of a device).
+
+        Nodes on which none fits are left out.
+        """
         if share not in self._slots:
             counted = (
                 (node, sum(room // share * count for room, count in each.room.items()))
@@ -99,7 +102,7 @@ def most_placed(wanted: Mapping[frozenset[str], int], slots: Mapping[str, int]) 
 
 
 class _Flow:
-    """The state of the search in `most_placed`: how many servers of each wish are placed on which nodes so far.
+    """The state of the search in `most_placed`: how many servers of each `NodeWish` are placed on which nodes so far.
 
     Nodes that the same wishes may use form a group and are treated as one node. Wishes are numbered. The key of a group
     is the tuple of the numbers of the wishes that may use it.

@@ -49,7 +49,7 @@ class Withdrawal(Enum):
 
 
 class Orderer(Enum):
-    """Who wants a server to stop."""
+    """Who wants a server to stop, for the API and the administrators' pages."""
 
     RULES = "rules"
     """The administrator's limits (`CullPolicy`), without an order."""
@@ -105,7 +105,7 @@ class StopCause:
         shown: whether a countdown for it is shown to the user.
         code, params: code and parameters of the reason that the server's user reads.
         warned: since when the user is warned of it; `None` if not yet.
-        stands: whether somebody ordered it, so that it is valid until it is withdrawn.
+        stands: whether somebody ordered the stop, so that the cause is valid until it is withdrawn.
     """
 
     cause: Cause
@@ -157,18 +157,26 @@ class Stop:
 
     @property
     def latest(self) -> datetime | None:
-        """The earliest end that the server's user cannot postpone; `None` if the user can postpone all."""
+        """The earliest time of a cause that the server's user cannot postpone; `None` if the user can postpone all."""
         return latest_end(self.causes)
 
     def seen(self, now: datetime, warn: timedelta) -> tuple[StopCause, ...]:
-        """Return the causes after the first that the user is shown too.
+        """Return the later causes that the user is shown beside the first one.
 
-        They are ordered, already in a countdown, or due within the warning time `warn`.
+        A cause is shown if somebody ordered it, if its countdown is shown already, or if its time is near.
+
+        Args:
+            now: the present time.
+            warn: a cause that is due within this time is shown.
         """
         return tuple(each for each in self.others if each.cause in ORDERED or each.shown or each.at - now <= warn)
 
     def after_keep(self, until: datetime) -> datetime:
-        """Return when the server would stop if *Keep* postponed those causes that it can postpone to `until`."""
+        """Return when the server would stop if its user pressed *Keep*.
+
+        Args:
+            until: the time to which *Keep* postpones the causes that it can postpone.
+        """
         return min(max(each.at, until) if each.withdrawn_by is Withdrawal.KEEP else each.at for each in self.causes)
 
 
@@ -242,7 +250,12 @@ def added(causes: tuple[StopCause, ...], new: StopCause) -> tuple[StopCause, ...
 
 
 def without(causes: tuple[StopCause, ...], by: Withdrawal) -> tuple[StopCause, ...]:
-    """Return these causes without the orders that `by` withdraws; the same tuple if there are no such orders."""
+    """Return these causes without the orders that an action withdraws; the same tuple if there are none.
+
+    Args:
+        causes: the causes of a stop.
+        by: the action, such as an administrator's *undo*.
+    """
     left = tuple(each for each in causes if not (each.stands and each.withdrawn_by is by))
     return causes if len(left) == len(causes) else left
 

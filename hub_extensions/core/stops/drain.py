@@ -82,7 +82,7 @@ def may_stop_now(
         began: when the stop began.
         now: the present time, by the clock of `began`.
         drain: how long the drain may take at most (`CullPolicy.drain`).
-        seen: what the server has reported since then.
+        seen: which steps of the drain the server has reported since `began`.
     """
     if report is None:
         return True

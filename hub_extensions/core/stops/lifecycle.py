@@ -82,7 +82,7 @@ class StopState(Enum):
 
 
 class StopEvent(Enum):
-    """An event in the course of a stop."""
+    """An event in the course of a stop, a column of the tables in the module's docstring."""
 
     WARNED = "warned"
     """The causes of which the user is warned have changed, or their times have."""
@@ -226,17 +226,21 @@ class StopRecord:
 
     @property
     def delayed_since(self) -> datetime | None:
-        """Since when the stop is not over although the hub was asked: when the server was found stopped, or before that
-        when the first of the last tries failed. `None` if no try has failed."""
+        """Since when the stop is not over although the hub was asked.
+
+        It is when the server was found stopped, or before that, when the first of the last tries failed. `None` if no
+        try has failed.
+        """
         if self.state is _ENDING:
             return self.since
         return self.pause.since if self.pause is not None and self.pause.why else None
 
     @property
     def begun(self) -> bool:
-        """Whether the drain has begun or the hub was asked to stop the server.
+        """Whether the stop is being carried out: the drain has begun, or the hub was asked to stop the server.
 
-        If the server is gone now, this stop is then the reason.
+        During the drain, cells are interrupted, notebooks are saved, and the user's hook runs. If the server is gone
+        now, this stop is the reason.
         """
         return self.state in (_DRAINING, _ASKED)
 
@@ -267,7 +271,12 @@ def refuse_withdrawal(record: StopRecord | None) -> Reason | None:
 
 
 def running(key: StopKey, run: datetime) -> StopRecord:
-    """Return the record of a server whose user is not warned of a stop. It is not stored."""
+    """Return the record of a server whose user is not warned of a stop, as the beginning of a stop. It is not stored.
+
+    Args:
+        key: key of the record.
+        run: when the server was ready (`ServerFacts.started`), which tells this run from others.
+    """
     return StopRecord(*key, state=_RUNNING, run=run)
 
 
@@ -356,13 +365,25 @@ def ask(
 
 
 def put_off(record: StopRecord, pause: StopPause) -> StopRecord:
-    """Record that the server is not stopped for now. Of this try, only the pause before the next one is kept."""
+    """Record that the server is not stopped for now. Of this try, only the pause before the next one is kept.
+
+    Args:
+        record: the record of the stop.
+        pause: the pause before the next try.
+    """
     after = _moved(record, StopEvent.PUT_OFF)
     return replace(after, began=None, asked=None, back=None, pause=pause, seen=DrainSeen())
 
 
 def fall_silent(record: StopRecord, pause: StopPause) -> StopRecord:
-    """Record that the hub gave no answer. It may have begun the stop, so the next try first checks the server."""
+    """Record that the hub did not answer the request to stop the server.
+
+    The hub may have begun the stop, so the next try first checks the server.
+
+    Args:
+        record: the record of the stop.
+        pause: the pause before the next try.
+    """
     return replace(_moved(record, StopEvent.SILENT), began=None, pause=pause, seen=DrainSeen())
 
 
@@ -432,7 +453,7 @@ def _same_ends(before: tuple[StopCause, ...], after: tuple[StopCause, ...]) -> b
 
 
 def _written(cause: StopCause) -> StopCause:
-    """Return the cause with the parameters of its reason in the form in which they are stored."""
+    """Return the cause with its reason's parameters as they are stored: texts and numbers, no durations or times."""
     return replace(cause, params=cause.reason.params)
 
 

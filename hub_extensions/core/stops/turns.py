@@ -26,7 +26,7 @@ class DueStop:
         server: (user, name of the server).
         since: when its stop was due.
         share: thousandths of a device that it holds; 0 for CPU only.
-        waiting: how many users wait in line for the offer that it has.
+        waiting: how many users wait in line for the offer with which it runs.
     """
 
     server: tuple[str, str]

@@ -385,7 +385,15 @@ def explain(reason: str, *, log_message: str = "", **params: str | float | timed
 def _explain(
     reason: str, log_message: str, params: tuple[tuple[str, str | float | timedelta | datetime], ...]
 ) -> Reason:
-    """Build the reason. It is cached, because each round of admissions gives many offers and tickets the same one."""
+    """Build the `Reason` for `explain`.
+
+    It is cached, because an admission gives many offers and tickets the same reason.
+
+    Args:
+        reason: code of the reason, a key of `SENTENCES`.
+        log_message: the text for the log.
+        params: (name, value) of each parameter of the sentence.
+    """
     plain = {name: _plain(value) for name, value in params}
     # numbers are sent as floats, because a parameter is a string or a float
     sent = {name: value if isinstance(value, str) else float(value) for name, value in plain.items()}

@@ -261,7 +261,8 @@ def _moment(at: datetime) -> tuple[str, str]:
 def _fields(options: UserOptions | None) -> tuple[tuple[str, str], ...]:
     """Return names and values of the spawn form's fields for these options.
 
-    Empty if the options are not known, or include some of the real spawner (such as a profile) that need its own form.
+    Empty if the options are not known, or include options of the spawner behind our mixin (such as a profile), which
+    has its own form.
     """
     if options is None or options.others:
         return ()

@@ -61,9 +61,10 @@ class _Held:
     changes: list[tuple[str, int]] = field(default_factory=list)
 
     def count(self, until: str | None = None) -> None:
-        """Count the changes before the time `until`; None counts all.
+        """Apply the changes before a time to `now` and `most`. At equal times, ends are applied before beginnings.
 
-        Of equal times, ends are counted before beginnings.
+        Args:
+            until: the time; None applies all changes.
         """
         self.changes.sort()
         end = len(self.changes) if until is None else bisect_left(self.changes, (until,))

@@ -119,7 +119,19 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
 
 
 def _header(line: str, how: How, number: int) -> tuple[str, list[str]]:
-    """Parse the header. Return the separator of the fields, and the names of the columns as this module uses them."""
+    """Parse the header line of a file that sacct wrote.
+
+    Args:
+        line: the header line.
+        how: the options of the import, with the name of the file for errors.
+        number: number of the line in the file, for errors.
+
+    Returns:
+        The separator of the fields, and the names of the columns as this module uses them.
+
+    Raises:
+        BadFile: a column that is needed is missing.
+    """
     ours = {name.lower(): name for name in KNOWN}
     sign = max(DELIMITERS, key=line.count)
     names = [ours.get(name.strip().lower(), name.strip()) for name in line.split(sign)]

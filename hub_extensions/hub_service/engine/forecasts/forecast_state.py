@@ -225,7 +225,7 @@ class ForecastState:
     # -------------------------------------------------------------- what happens
 
     def remember(self, changes: Changes) -> None:
-        """Update this part of the state after committed changes."""
+        """Update progress reports, past uses and stored forecasts after a transaction has written these changes."""
         if changes.tickets or changes.leases:
             self.revision += 1
         self.past.remember(changes)

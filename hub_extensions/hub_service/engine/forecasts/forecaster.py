@@ -179,7 +179,13 @@ class Forecaster:
         self._history_lost = self._released = False
 
     def _lose_history(self, problem: CalculationEnded) -> None:
-        """Record that the calculator has lost what it learned. The history is loaded before the next computation."""
+        """Record that the calculator (which computes the waits) has lost the past uses that it had learned from.
+
+        They are loaded again before the next computation.
+
+        Args:
+            problem: the error with which the last computation ended.
+        """
         if not self._failed and not self._closed:
             log.warning("the likely waits are computed again in some seconds: %s", problem)
         self._failed = self._history_lost = True

@@ -39,7 +39,7 @@ class PastUses:
             self._ended(record)
 
     def remember(self, changes: Changes) -> None:
-        """Update the statistics after committed changes."""
+        """Update start times and memory peaks after a transaction has written these changes."""
         for use in changes.uses:
             if use.ready is not None and not use.adopted and use.key not in self._begun:
                 self._begun.add(use.key)

@@ -97,7 +97,7 @@ class ClusterLeases:
         self._soon = asyncio.Event()
 
     async def run(self) -> None:
-        """Refresh at each change of the cluster, and at least every 5 s, until cancelled."""
+        """Call `refresh` at each change of the cluster, and at least every 5 s, until cancelled."""
         while True:
             await self.refresh()
             await self._next()
@@ -114,7 +114,7 @@ class ClusterLeases:
             self._soon.clear()
 
     def refresh_soon(self) -> None:
-        """Refresh without waiting for a change of the cluster, because a change of a lease is expected."""
+        """Have `run` call `refresh` at once, because a lease is expected to change."""
         self._soon.set()
 
     async def refresh(self) -> None:
@@ -394,7 +394,7 @@ class ClusterLeases:
         return replace(lease, ends_at=self.state.end_of(lease))
 
     def may_be(self, server: HubServer) -> bool:
-        """Always true: pods are identified by their labels."""
+        """Return True, because pods are identified by their labels and not by what the hub lists."""
         return True
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
@@ -411,7 +411,7 @@ class ClusterLeases:
         return pod is not None and not pod.deleting
 
     def has_started(self, lease: Lease) -> bool:
-        """Always true: KubeSpawner checks the pod before it reports the server as ready."""
+        """Return True: KubeSpawner checks the pod before it reports the server as ready."""
         return True
 
     def what_is_left(self, lease: Lease) -> str:

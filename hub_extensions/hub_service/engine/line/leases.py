@@ -40,13 +40,13 @@ class LeaseWatcher(Protocol):
     sampled: asyncio.Event
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
+        """Call `refresh` again and again, until cancelled."""
 
     async def refresh(self) -> None:
         """Read the machine or cluster once, and end leases that are over."""
 
     def refresh_soon(self) -> None:
-        """Have `run` refresh without waiting for the end of its interval, because a change is expected."""
+        """Have `run` call `refresh` at once, because a change of a lease (a server's right to its GPU) is expected."""
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
         """Create the lease of a running server that the state does not know. The lease is not stored yet.
@@ -60,7 +60,10 @@ class LeaseWatcher(Protocol):
         """
 
     def may_be(self, server: HubServer) -> bool:
-        """Whether this server may really run as the hub lists it, judged by the processes or pods that were read."""
+        """Return whether the hub's entry for a server can be right, by the processes or pods that were read last.
+
+        False if the process that the entry names does not exist, or belongs to another user's server.
+        """
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
         """Record that the hub reports a server as stopped.
@@ -80,7 +83,7 @@ class LeaseWatcher(Protocol):
         """Whether a process or pod confirms the hub's report that the server is ready."""
 
     def forget_hub_state(self) -> None:
-        """Forget what the hub reported about servers, because the hub does not answer any more."""
+        """Forget which servers the hub listed and which stops it reported, because the hub does not answer any more."""
 
     async def give_up(self, lease_id: str, admin: str, why: str) -> None:
         """End a lease without proof that nothing of its server is left, on an administrator's order.

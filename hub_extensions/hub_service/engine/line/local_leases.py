@@ -110,7 +110,7 @@ class LocalLeases:
         self._soon = asyncio.Event()
 
     async def run(self) -> None:
-        """Refresh every 2 s until cancelled, and more often while a lease is ending or somebody is in line."""
+        """Call `refresh` every 2 s until cancelled, and more often while a lease is ending or somebody is in line."""
         while True:
             await self.refresh()
             busy = any(lease.state is LeaseState.ENDING for lease in self.state.leases.values())
@@ -123,7 +123,7 @@ class LocalLeases:
                 self._soon.clear()
 
     def refresh_soon(self) -> None:
-        """Refresh at once, because a change is expected."""
+        """Have `run` call `refresh` at once, because a lease is expected to change."""
         self._soon.set()
 
     async def refresh(self) -> None:

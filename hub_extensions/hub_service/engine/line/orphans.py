@@ -43,7 +43,10 @@ class Orphans:
         self._ending: dict[ServerProcess, float] = {}
 
     async def run(self) -> None:
-        """Check every 15 s until cancelled. On a cluster, return at once."""
+        """Call `refresh` every 15 s until cancelled.
+
+        On a cluster, return at once, because no processes have to be searched.
+        """
         while self.mark:
             await asyncio.sleep(EVERY)
             await self.refresh()

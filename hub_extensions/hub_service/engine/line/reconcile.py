@@ -104,7 +104,10 @@ class Reconciler:
         self._listing_took = 0.0
 
     def resume_soon(self) -> None:
-        """Compare soon, and have the hub start the servers whose pending spawns it has forgotten after a restart."""
+        """Have `run` call `reconcile` at once, because the hub may have been restarted.
+
+        The hub is then asked to start the servers whose pending spawns it has forgotten.
+        """
         self._resume = True
         self._soon.set()
 
@@ -117,7 +120,7 @@ class Reconciler:
             self._soon.set()
 
     async def run(self) -> None:
-        """Compare every 30 s until cancelled, and every second while the hub does not answer.
+        """Call `reconcile` every 30 s until cancelled, and every second while the hub does not answer.
 
         A hub with thousands of servers takes seconds for a list. It is then asked less often, so that lists take at
         most a fiftieth of its time.

@@ -25,12 +25,13 @@ class ClusterSnapshot:
         survey: the pools (devices of one kind) with their counts.
         offers: the offers, and what a pod of each requests.
         queue: name of the external queue (``Kueue``, ``KAI``) that decides who starts; "" without one.
-        held_up: offers whose last admitted pod finds no device, because something outside this hub holds it or its node
-            does not answer.
+        held_up: offers of which nobody else is admitted now, because the last admitted pod finds no device: something
+            outside this hub holds it, or its node does not answer.
         held_back: ids of admitted tickets (places in line) that do not count towards the limit of simultaneous starts,
             because their pods have no node yet.
         caution: a sentence for users about devices that the counts do not include; "" if there are none.
-        held_up_on: held-up offer -> the affected nodes. An offer that is missing is held up on all nodes.
+        held_up_on: offer in `held_up` -> the nodes on which nobody else is admitted. If an offer of `held_up` is
+            missing here, that is so on all nodes.
         node_of: lease id -> the node of its pod.
         device_of: lease id -> the devices that its resource claims were given.
         nodes: the nodes that have devices.

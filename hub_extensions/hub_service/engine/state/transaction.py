@@ -269,7 +269,9 @@ class Transaction:
         )
 
     def pod_taken(self, offer: OfferId, admitted: datetime | None) -> None:
-        """Lift the hold of an offer, if there is one, because the cluster has accepted a pod of it.
+        """Let users have an offer again that was held back, because the cluster has accepted a pod of it.
+
+        An offer is held back while the quota of the cluster rejects its pods. Nothing changes for other offers.
 
         Args:
             offer: the offer of the pod.

@@ -139,7 +139,7 @@ class Dcgm:
         )
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Prometheus."""
         if self.prometheus is not None:
             self.prometheus.close()
 
@@ -151,11 +151,17 @@ class Dcgm:
         return kept.use
 
     def why_not(self, lease: Lease) -> str:
-        """Return why the last answer lacked the use of a lease's GPU: a key of `core.gpu.dcgm.WHY`, or ""."""
+        """Return why DCGM's last answer lacked the use of a lease's GPU, as a key of `core.gpu.dcgm.WHY`.
+
+        "" if the answer contained it, or if there was no answer.
+        """
         return "" if self.reading is None else self.reading.missing.get(_key(lease), "")
 
     def answers(self) -> bool | None:
-        """Whether the last query was answered; True if none was sent yet. `None` if no Prometheus is configured."""
+        """Whether Prometheus answered the last query; True if none was sent yet.
+
+        `None` if no Prometheus is configured.
+        """
         return None if self.prometheus is None else self.away_since is None
 
     def status(self) -> str | None:
@@ -174,9 +180,12 @@ class Dcgm:
         return sample is None or sample.used_percent is None
 
     async def _log_change(self, reading: DcgmReading) -> None:
-        """Log when answers begin or cease to lack leased GPUs, and why.
+        """Log when Prometheus begins or ceases to lack measurements of leased GPUs, and why.
 
         If no time series names one of our pods, log the labels that the series have instead.
+
+        Args:
+            reading: the new answer.
         """
         lacking = Counter(reading.missing.values())
         kind = reading.reason or ",".join(sorted(lacking))

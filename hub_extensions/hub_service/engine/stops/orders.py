@@ -89,16 +89,25 @@ async def stop_signed_out(state: State, transaction: Transactions, report: Signe
 
 
 def _takes(state: State, facts: ServerFacts) -> timedelta:
-    """Return how long the stop of a server may take, including the drains of other servers that come before it."""
+    """Return how long the stop of a server may take.
+
+    Other servers may have to be drained before it: cells interrupted, notebooks saved, and users' hooks run. That time
+    is included.
+    """
     drained = sum(1 for each in state.facts.values() if state.orders_of(each))
     turns = 1 + drained // max(1, state.policy.concurrent_stop_limit)
     return turns * state.policy_of(facts.user, facts.offer).drain + A_TURN
 
 
 async def note_without_session(state: State, transaction: Transactions, reported: WithoutSessions) -> None:
-    """Record the users without a sign-in session, whose accounts may no longer exist.
+    """Record which users have no sign-in session, so that their accounts may no longer exist.
 
-    The journal gets a row for each new user among them, and for each user who has a session again.
+    The journal gets a row for each user who is new in the list, and for each user who has a session again.
+
+    Args:
+        state: the state.
+        transaction: changes the state.
+        reported: the users, as the hub reported them.
     """
     async with transaction() as changing:
         before = {each.user: each.since for each in state.without_session.people}
@@ -217,7 +226,7 @@ class AdminOrders:
         """Order the stop of a lease's server. Its notebooks are saved before, and a failed stop is tried again.
 
         Args:
-            lease_id: the lease.
+            lease_id: the lease (the server's right to its GPU).
             minutes: time until the stop, one of `STOP_MINUTES`.
             why: the administrator's reason, which the server's user reads.
             admin: name of the administrator.
@@ -251,10 +260,11 @@ class AdminOrders:
         return ordered and self.runner.refuse_withdrawal(facts) is None
 
     async def undo_stop(self, lease_id: str, admin: str) -> None:
-        """Withdraw the administrators' order to stop a lease's server. Other causes stop it at their own times.
+        """Withdraw the administrators' order to stop a lease's server. Other causes still stop it at their own times.
 
         Raises:
-            Refused: 404: no such lease. 409: no such order, or the server's kernels were interrupted for it.
+            Refused: 404: no such lease. 409: no such order, or the server's kernels were already interrupted for the
+                stop.
         """
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
@@ -270,7 +280,7 @@ class AdminOrders:
         """Protect a lease's server from a stop by idleness or lifetime, and withdraw an administrator's order to stop.
 
         Args:
-            lease_id: the lease.
+            lease_id: the lease (the server's right to its GPU).
             hours: time of the protection, one of `KEEP_HOURS`.
             why: the administrator's reason.
             admin: name of the administrator.

@@ -21,10 +21,10 @@ EVERY = 5.0  # seconds between two checks whether the file has changed
 
 
 class Policies:
-    """The limits of every server.
+    """The limits of culling (idle time, lifetime and others) for every server, by the settings and the policy file.
 
     Attributes:
-        base: the limits of ``c.GpuCulling``, which count where no rule sets another.
+        base: the limits of ``c.GpuCulling``, which apply where no rule sets another.
         rules: the rules of the policy file that are in force.
         problem: why the present content of the file is not in force; "" if it is, or if no file is configured.
         doubts: entries of the file that are accepted but have no effect, such as a name that does not exist.
@@ -42,7 +42,7 @@ class Policies:
         self._kept: dict[RuledServer, tuple[CullPolicy, str]] = {}
 
     def read_first(self) -> None:
-        """Read the file for the first time, if one is configured.
+        """Read the policy file for the first time, if one is configured.
 
         Raises:
             PolicyFileError: the file cannot be used, and no earlier rules exist.
@@ -52,7 +52,7 @@ class Policies:
             self.take(read_policy_file(self.base.policy_file, self.base))
 
     async def read_changed(self) -> Sequence[CullRule] | PolicyFileError | None:
-        """Read the file again if it has changed.
+        """Read the policy file again if it has changed.
 
         Returns:
             The rules for `take`, or the problem for `reject`. `None` if the file has not changed.
@@ -76,7 +76,11 @@ class Policies:
         self._named_groups = frozenset(name for rule in rules for name in rule.groups)
 
     def reject(self, problem: PolicyFileError) -> None:
-        """Keep the last good rules in force, because the file cannot be used now."""
+        """Keep the last good rules in force, because the policy file cannot be used now.
+
+        Args:
+            problem: why it cannot be used.
+        """
         self.problem = str(problem)
 
     @property
@@ -102,11 +106,11 @@ class Policies:
     # -------------------------------------------------------------- views
 
     def of(self, server: RuledServer, now: datetime) -> tuple[CullPolicy, str]:
-        """Return the limits of a server, and the name of the rule that sets them; "" if no rule does.
+        """Return the limits of culling for a server, and the name of the rule that sets them; "" if no rule does.
 
         Args:
             server: the server.
-            now: by the wall clock.
+            now: the wall-clock time, because rules may apply at certain times only.
         """
         minute = now.replace(second=0, microsecond=0)
         if minute != self._minute:
@@ -128,11 +132,11 @@ class Policies:
         return culling.longest_of_all(self.rules, self.base)
 
     def valid(self) -> bool | None:
-        """Whether the present file is in force; `None` if no file is configured."""
+        """Whether the present content of the policy file is in force; `None` if no file is configured."""
         return not self.problem if self.base.policy_file else None
 
     def status(self) -> str | None:
-        """Return a sentence about the file for administrators. `None` if no file is configured."""
+        """Return a sentence about the policy file for administrators. `None` if no file is configured."""
         if not self.base.policy_file:
             return None
         if self.problem:

@@ -82,7 +82,7 @@ _Judgement = tuple[ServerFacts, ServerFacts, CullDecision]
 
 
 class StopRunner(ServerEvidence):
-    """Takes the next step of every stop, every few seconds.
+    """Takes the next step of the stop of every server, every few seconds.
 
     Attributes:
         failed: key of a stop that is not over by its deadline -> why, as a code and as a sentence for administrators.
@@ -112,9 +112,10 @@ class StopRunner(ServerEvidence):
         self._next_end: datetime | None = None
 
     async def run(self) -> None:
-        """Take a turn every few seconds, and at once after an order or the end of a try, until cancelled.
+        """Decide about all servers and continue their stops every few seconds, until cancelled.
 
-        What waits for the hub or the cluster does not delay the next turn.
+        After an order, or when a try to stop a server has ended, this is done at once. What waits for the hub or the
+        cluster does not delay the next decisions.
         """
         going_on: asyncio.Task[None] | None = None
         try:
@@ -136,7 +137,10 @@ class StopRunner(ServerEvidence):
                 going_on.cancel()
 
     def next_turn(self) -> float:
-        """Return the seconds until the next turn. They are fewer than usual if a server has to stop or start before."""
+        """Return the seconds until `run` decides about all servers again.
+
+        They are fewer than usual if a server has to stop or start before.
+        """
         if not self.state.hub_view.is_up:
             return EVERY
         left = (self._next_end - self.state.clock.now()).total_seconds() if self._next_end is not None else EVERY
@@ -144,13 +148,13 @@ class StopRunner(ServerEvidence):
         return min(max(left, SHORTEST_TURN), EVERY, EVERY_IN_RETURNS if returns else EVERY)
 
     def turn_soon(self) -> None:
-        """Take the next turn at once, because a stop was ordered or withdrawn."""
+        """Have `run` decide about all servers at once, because a stop was ordered or withdrawn."""
         self._soon.set()
 
     async def decide_all(self) -> None:
         """Decide about every server by the newest measurements, and store the next step of its stop.
 
-        The transaction also has the measurements, the warnings of users and the alarms for administrators.
+        The same transaction stores the measurements, the warnings of users and the alarms for administrators.
         """
         async with self.transaction() as transaction:
             now = self.state.clock.now()
@@ -191,14 +195,14 @@ class StopRunner(ServerEvidence):
             transaction.state.clear_highest_use(looked)
 
     async def _judge_all(self, now: datetime) -> list[_Judgement]:
-        """Judge every server in batches, between which other tasks run."""
+        """Decide about every server (see `_judge`), in batches between which other tasks run."""
         return [self._judge(facts, now) async for facts in in_batches(self.state.facts.values(), AT_A_TIME)]
 
     def _judge(self, facts: ServerFacts, now: datetime) -> _Judgement:
-        """Decide about one server.
+        """Decide whether one server is kept, warned or stopped.
 
         Returns:
-            The server's facts as they are stored, its facts after the newest measurements, and the decision.
+            What the service remembered of the server, the same after the newest measurements, and the decision.
         """
         known = self.known(facts)
         seen = self.observe(facts, known, now)
@@ -220,9 +224,9 @@ class StopRunner(ServerEvidence):
         Empty if no new end is announced, or if the user gave the GPU back or signed out.
 
         Args:
-            before: the facts before the decision.
-            facts: the facts after it.
-            now: on the running clock.
+            before: what the service remembered of the server before the decision.
+            facts: the same after the decision.
+            now: the present time of the running clock, which stands still while hub or service is down.
         """
         knows = facts.cause in (Cause.SIGNED_OUT, Cause.GIVEN_BACK)
         if facts.announced is None or facts.announced == before.announced or knows:
@@ -257,10 +261,18 @@ class StopRunner(ServerEvidence):
         return set(chosen)
 
     def _announced(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> StopRecord | None:
-        """Return the stop of a server with the causes that are announced after this decision. `None` if none is.
+        """Return the record of a server's stop, with the causes that are announced after this decision.
 
         The pause after a failed try counts only while the server's time to stop has come. If the GPU is used again
         meanwhile, the next stop begins without a pause.
+
+        Args:
+            facts: what the service remembers of the server.
+            decision: the decision about the server.
+            now: the present time of the running clock.
+
+        Returns:
+            `None` if the server does not stop and its user is not warned.
         """
         stop = self.state.stop_of(facts)
         if stop is not None and stop.state not in (StopState.ANNOUNCED, StopState.WAITING):
@@ -274,7 +286,13 @@ class StopRunner(ServerEvidence):
         return None if stop is None or stop.state is StopState.ANNOUNCED else stop
 
     def _lost_stops(self, judged: Sequence[_Judgement]) -> list[StopKey]:
-        """Return the stops to delete, because the server has ended in another way, or another run of it is there."""
+        """Return the stops whose records have to be deleted, because the run of the server that they are about is over.
+
+        The server has ended in another way, or it has been started again.
+
+        Args:
+            judged: the decisions about all servers that run now.
+        """
         runs = {_key(seen): seen.started for _, seen, _ in judged}
         left = (StopState.ENDING, StopState.RETURNING, StopState.RETURNED)
         return [
@@ -308,8 +326,8 @@ class StopRunner(ServerEvidence):
         """Find the stops that have passed their deadline, and log new ones.
 
         Args:
-            stops: the stops after the decisions of this turn.
-            judged: these decisions.
+            stops: the records of all stops after the present decisions.
+            judged: the present decisions about all servers.
 
         Returns:
             The stops whose alarm is to be written to the journal, with a row for each. Each alarm is written once, also
@@ -340,7 +358,7 @@ class StopRunner(ServerEvidence):
     def _fault(self, stop: StopRecord, is_due: bool) -> tuple[StopFault, Reason] | None:
         """Return why a stop has passed its deadline, as a code and as a sentence. `None` if it has not.
 
-        A server that the hub has forgotten but not stopped gets no alarm.
+        If the hub has forgotten the server without stopping it, there is no alarm.
 
         Args:
             stop: the record of the stop.
@@ -399,8 +417,8 @@ class StopRunner(ServerEvidence):
         If the hub refuses or does not answer, the next try begins after a pause.
 
         Args:
-            stop: the stop, whose drain has begun.
-            facts: of the run.
+            stop: the record of the stop. Its drain (interrupt cells, save notebooks, run the user's hook) has begun.
+            facts: what the service remembers of the run of the server that is to be stopped.
             at: the announced time of the stop. `None` if the server stops as soon as it is drained.
         """
         about = {"user": facts.user, "server": facts.server}
@@ -436,11 +454,12 @@ class StopRunner(ServerEvidence):
         """Wait until cells are interrupted, notebooks are saved and the user's hook has ended, or until the time is up.
 
         Args:
-            stop: the stop, whose drain has begun.
+            stop: the record of the stop, whose drain has begun.
             at: the announced time of the stop. `None` if the server stops as soon as it is drained.
 
         Returns:
-            Whether the server is still to be stopped: its stop was not withdrawn, and its run is not over.
+            Whether the server is still to be stopped: its stop was not withdrawn, and this run of the server is not
+            over.
         """
         began, key = stop.began or self.state.clock.now(), (stop.user, stop.server)
         while True:
@@ -470,11 +489,11 @@ class StopRunner(ServerEvidence):
         """Check the server once more, and record that the hub is asked to stop this run of the server.
 
         Args:
-            facts: of the run that is to be stopped.
+            facts: what the service remembers of the run that is to be stopped.
             server: the server as the hub lists it now. `None` if the hub does not list it.
 
         Returns:
-            False if another run is there, the user came back, or the stop was withdrawn.
+            False if the server has been started again, its user came back, or the stop was withdrawn.
         """
         await self.dcgm.refresh()  # DCGM's last measurements are some seconds old
         async with self.transaction() as transaction:
@@ -500,7 +519,7 @@ class StopRunner(ServerEvidence):
         """Put the stop of this run of a server off until a pause is over.
 
         Args:
-            facts: of the run.
+            facts: what the service remembers of the run.
             pause: the pause before the next try. `None` for the shortest one.
             is_unsure: whether the hub may have begun the stop. The stop then counts as begun, and keeps the plan to
                 start the server again without a GPU.
@@ -517,7 +536,12 @@ class StopRunner(ServerEvidence):
             await transaction.write(Changes(facts=(kept,), stops=(stopping.put_off(stop, pause),)))
 
     async def _stopped(self, facts: ServerFacts) -> None:
-        """Record that the hub has stopped this run of a server; `with_stops` adds the journal's row and the notice."""
+        """Record that the hub has stopped this run of a server.
+
+        Args:
+            facts: what the service remembers of the run. `with_stops` adds the journal's row and the user's notice
+                about its stop.
+        """
         key = (facts.user, facts.server)
         async with self.transaction() as transaction:
             current, stop = self.state.facts.get(key), self.state.stop_of(facts)
@@ -537,7 +561,7 @@ class StopRunner(ServerEvidence):
     # -------------------------------------------------------------- after the stop
 
     async def go_on(self) -> None:
-        """Take the next step of each stop after the hub was asked, one after another, if there is one now.
+        """Take the next step of each stop for which the hub has been asked already, if there is one now.
 
         What is left of a server that the hub reports as stopped is ended. A server that is to come back is started
         without a GPU.
@@ -553,7 +577,10 @@ class StopRunner(ServerEvidence):
                 log.debug("a stop waits: %s", problem, extra={"user": key[0], "server": key[1]})
 
     async def _end_again(self, stop: StopRecord) -> None:
-        """End the process or pod of a server that the hub reports as stopped. Each further try has a longer pause."""
+        """End what is left of a server (a process or pod) that the hub reports as stopped.
+
+        It is tried again and again, each time after a longer pause.
+        """
         now, (fault, why) = self.state.clock.now(), self.failed[stop.key]
         if fault is not StopFault.ALIVE or (stop.pause is not None and now < stop.pause.until):
             return
@@ -569,7 +596,12 @@ class StopRunner(ServerEvidence):
         await self.leases.end_again(lease)  # no other task has run since the transaction
 
     async def _bring_back(self, stop: StopRecord, back: ServerReturn) -> None:
-        """Take the next step of a server's return without a GPU."""
+        """Take the next step to start a server again without a GPU.
+
+        Args:
+            stop: the record of the stop of its earlier run.
+            back: how far the restart has come.
+        """
         key = (stop.user, stop.server)
         server = await self.hub.server(*key) if back.run is None else None
         facts, now = self.state.facts.get(key), self.state.clock.now()
@@ -593,7 +625,12 @@ class StopRunner(ServerEvidence):
             await self._note_return(stop, None)
 
     async def _start(self, stop: StopRecord, asked: ServerReturn) -> None:
-        """Ask the hub to start a server without a GPU. The request is written before it is sent."""
+        """Ask the hub to start a server without a GPU. That the hub is asked is written before the request is sent.
+
+        Args:
+            stop: the record of the stop of its earlier run.
+            asked: the restart, with this request counted.
+        """
         refused = await self.rights.ask_anew(asked.user, CPU)
         if refused is UNANSWERED:
             return
@@ -614,15 +651,15 @@ class StopRunner(ServerEvidence):
         await self._note_return(stop, None, return_outcome(self.state, back, why_not))
 
     async def _note_return(self, stop: StopRecord, after: ServerReturn | None, outcome: Changes | None = None) -> bool:
-        """Write the next step of a return.
+        """Write how far the restart of a server without a GPU has come.
 
         Args:
-            stop: the stop before the step.
-            after: the return after the step. `None` to delete it.
+            stop: the record of the stop, before this step.
+            after: the restart after this step. `None` to delete it.
             outcome: the notice and the journal's row. `None` while there is no outcome.
 
         Returns:
-            False if the return has been cancelled meanwhile; nothing is written then.
+            False if the restart has been cancelled meanwhile; nothing is written then.
         """
         async with self.transaction() as transaction:
             current = self.state.stops.get(stop.key)
@@ -646,7 +683,7 @@ class StopRunner(ServerEvidence):
         be withdrawn any more.
 
         Args:
-            facts: of the server.
+            facts: what the service remembers of the server.
             by: the action, which determines the orders that are withdrawn.
         """
         taken = [each for each in self.state.orders_of(facts) if each.withdrawn_by is by]

@@ -69,10 +69,10 @@ class ServerEvidence:
         known: PresentEvidence | None = None,
         orders: tuple[StopCause, ...] | None = None,
     ) -> CullDecision:
-        """Decide about a server now.
+        """Decide whether a server is kept, warned or stopped now.
 
         Args:
-            facts: of the server.
+            facts: what the service remembers of the server.
             known: the measurements and limits of this moment. If `None`, they are gathered here.
             orders: the orders to stop the server that the decision assumes. `None` for the present ones.
         """
@@ -104,7 +104,12 @@ class ServerEvidence:
         return facts if known.report is None else culling.reported(facts, known.report, now)
 
     def _is_hooks(self, stop: StopRecord | None, sample: DeviceSample | None) -> bool:
-        """Return whether the GPU is used by the user's own hook during a stop, which does not count as activity."""
+        """Return whether it is the user's own hook that uses the GPU during a stop, which does not count as activity.
+
+        Args:
+            stop: the record of the server's stop. `None` if it is not being stopped.
+            sample: the last measurement of the GPU. `None` if there is none.
+        """
         if stop is None or stop.began is None or stop.seen.at_work:
             return False
         if stops.is_after_hook(sample, stop.seen.hook_ended):
@@ -152,10 +157,10 @@ class ServerEvidence:
         return culling.decisive_use(measured, self._own_report(lease), policy, fresh=fresh)
 
     def _is_fresh(self, lease: Lease, sample: DeviceSample) -> bool:
-        """Return whether a measurement has precedence over a server's report of more use.
+        """Return whether a measurement is trusted more than a server's own report of higher GPU use.
 
-        It has if the service has read it from the GPU itself within the last two turns of `StopRunner`, or if DCGM's
-        use and memory together prove that no program is on the GPU.
+        It is if the service has read it from the GPU itself in the last seconds (two rounds of `StopRunner.run`), or if
+        DCGM's use and memory together prove that no program is on the GPU.
         """
         if sample.source == "dcgm":
             return culling.proves_idle(sample, self._claims.get(lease.id))
@@ -163,7 +168,10 @@ class ServerEvidence:
         return sample.source not in ("report", "none") and age is not None and age <= SAMPLES_LAST / 3
 
     def contradicted(self, lease: Lease) -> tuple[float, float] | None:
-        """Return reported and measured use if a server reports use that the measurement proves wrong. Else `None`."""
+        """Return the GPU use that a server reports and the measured one, if the measurement proves the report wrong.
+
+        Both are in percent. `None` if the report is not wrong.
+        """
         sample, report = self.sample_of(lease), self._own_report(lease)
         reported = None if report is None else report.used_percent
         if sample is None or sample.used_percent is None or not self._is_fresh(lease, sample):
@@ -173,13 +181,19 @@ class ServerEvidence:
         return reported, sample.used_percent
 
     def _own_report(self, lease: Lease) -> ServerReport | None:
-        """Return the server's report. Its use is left out if DCGM shows that several servers share the card."""
+        """Return the last report of the server's extension. `None` if there is none, or if it is too old.
+
+        Its GPU use is left out if DCGM shows that several servers share the card.
+        """
         use, report = self.dcgm.use(lease), self.report(lease.user, lease.server)
         shared = use is not None and use.card_percent is not None
         return replace(report, used_percent=None) if report is not None and shared else report
 
     def measured(self, lease: Lease) -> tuple[float | None, str]:
-        """Return the lease's use of its GPU in percent, and what measured it. `None` and ``none`` if it is unknown."""
+        """Return how busy a lease keeps its GPU, in percent, and what measured it.
+
+        `None` and ``none`` if it is unknown.
+        """
         sample = self.sample_of(lease)
         return (None, "none") if sample is None or sample.used_percent is None else (sample.used_percent, sample.source)
 
@@ -246,7 +260,7 @@ class ServerEvidence:
         """Return the evidence about a server on which a decision is based.
 
         Args:
-            facts: of the server.
+            facts: what the service remembers of the server.
             known: the measurements and limits of this moment. If `None`, they are gathered here.
         """
         known = known or self.known(facts)
@@ -271,7 +285,10 @@ class ServerEvidence:
         )
 
     def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:
-        """Return the signs of use (GPU, kernels, terminals) that the panel shows; empty if culling does not stop it."""
+        """Return the signs that a server is in use (GPU, kernels, terminals), which its panel shows.
+
+        Empty if culling does not stop the server.
+        """
         policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
         if not policy.enabled or policy.never:
             return ()
@@ -295,7 +312,7 @@ class ServerEvidence:
         the policy file; and how the warning reached the user.
 
         Args:
-            facts: of the server.
+            facts: what the service remembers of the server.
             lease: the server's lease. `None` for a server without a GPU.
         """
         clock, found = self.state.clock, list[Reason]()

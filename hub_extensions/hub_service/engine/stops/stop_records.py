@@ -61,7 +61,7 @@ def of_server(code: str, server: str) -> Reason:
 
 
 def with_stops(state: State, changes: Changes) -> Changes:
-    """Add to the changes of a transaction the records of stops that follow from them.
+    """Add to a transaction's changes how the stops of the servers concerned go on, because servers or leases change.
 
     For each stop that ends, the journal's row and the user's notice are added too.
     """
@@ -174,7 +174,7 @@ def with_back(*changed: tuple[StopRecord, ServerReturn | None]) -> Changes:
     """Return the changes that store the next step of each return (the restart of a server without a GPU).
 
     Args:
-        changed: pairs of a stop and its return after the step. `None` as the return deletes it.
+        changed: pairs of the record of a stop, and the return after the step; `None` in its place deletes the return.
     """
     after = [(stop, lifecycle.return_as(stop, back)) for stop, back in changed]
     return Changes(
@@ -184,11 +184,13 @@ def with_back(*changed: tuple[StopRecord, ServerReturn | None]) -> Changes:
 
 
 def return_outcome(state: State, back: ServerReturn, why_not: Reason | None = None) -> Changes:
-    """Return the notice and the row of the journal about the outcome of a return.
+    """Return the changes that report whether a server was started again without a GPU.
+
+    They are the user's notice and a row of the journal.
 
     Args:
         state: the state.
-        back: the return.
+        back: the restart of the server.
         why_not: why the server does not come back. `None` if it is back.
     """
     at, key = state.clock.utc_now(), (back.user, back.server)

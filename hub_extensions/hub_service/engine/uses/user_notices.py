@@ -65,7 +65,7 @@ class UserNotices:
             self._by_user.setdefault(notice.user, []).append(notice)
 
     def remember(self, changes: Changes) -> None:
-        """Apply changes that have just been written to the store."""
+        """Update deliveries, failed starts and letters after a transaction has written these changes."""
         for delivered in changes.delivered:
             self.deliveries.pop(delivered, None)
         for delivery in changes.deliveries:

@@ -326,7 +326,10 @@ class JsonRoute(Route):
         return tuple(read(kind, line) for line in self.body().splitlines() or [b""])
 
     async def answer_list(self, values: Sequence[object]) -> None:
-        """Finish with a list of messages, encoded in parts, so that other tasks of the event loop run in between."""
+        """Finish the answer with a list of messages.
+
+        It is encoded in parts, so that other tasks of the event loop run between.
+        """
         parts = []
         for start in range(0, len(values), SLICE):
             parts.append(b",".join(write(value) for value in values[start : start + SLICE]))
@@ -335,12 +338,12 @@ class JsonRoute(Route):
         self.finish(b"[" + b",".join(parts) + b"]")
 
     def answer_lines(self, values: Iterable[object]) -> None:
-        """Finish with messages as compact JSON, one per line."""
+        """Finish the answer with these messages as compact JSON, one per line."""
         self.set_header("Content-Type", "application/x-ndjson")
         self.finish(b"\n".join(write(value) for value in values))
 
     def no_content(self) -> None:
-        """Finish with 204, without a body."""
+        """Finish the answer with status 204, without a body."""
         self.set_status(204)
         raise Finish
 
