@@ -360,10 +360,11 @@ class _Count:
         self._counted: dict[tuple[int, int, frozenset[str]], int] = {}
 
     def of(self, card: _CounterCard, devices: tuple[CounterDraws, ...], there: int) -> tuple[int, int]:
-        """Return how many devices of a card are available: now, and without the claims of this hub's servers.
+        """Return how many devices of a card are available: now, and if this hub's servers had no claims.
 
         Args:
-            devices: the devices of the card that a template selects.
+            card: the card.
+            devices: for each device of the card that a ResourceClaimTemplate selects, the counters that it consumes.
             there: how many of them are available if nothing is allocated on the card.
         """
         found = self._of_card.get(card)

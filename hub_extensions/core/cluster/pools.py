@@ -239,9 +239,14 @@ def read_in_steps(
 
 
 def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], Reason | None]:
-    """Return a function that returns, for a node's name, why the node accepts no new servers; None if it accepts some.
+    """Return a function that says why a node accepts no new servers.
 
-    A node that is not known counts as accepting servers.
+    It takes the node's name and returns the reason, or None if the node accepts some servers. A node that is not known
+    counts as accepting servers.
+
+    Args:
+        view: the objects of the cluster.
+        config: the settings of the cluster.
     """
     nodes = view.nodes or {}
     reasons: dict[str, Reason | None] = {}

@@ -73,7 +73,7 @@ def last_used(
         activity: the hub's `last_activity`.
         quiet_since: since when the service remembers the server as quiet (not active); `None` if it does not.
         renewed: when the proxy was last restarted; `None` if no restart was recognised.
-        now: the present time of the running clock.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     if quiet_since is None:
         return activity
@@ -92,7 +92,7 @@ def remember_quiet(
         facts: what the service remembers of the server.
         activity: the hub's `last_activity`; `None` if not known, which changes nothing.
         renewed: when the proxy was last restarted; `None` if no restart was recognised.
-        now: the present time of the running clock.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     if activity is None:
         return facts

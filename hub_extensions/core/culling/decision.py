@@ -93,7 +93,7 @@ def decide(
     Args:
         evidence: everything that is known about the server.
         policy: the limits for this server.
-        now: the present time of the running clock.
+        now: the present time of the running clock, which stands still while hub or service is down.
         warned: since when a warning is shown (`ServerFacts.warned`); `None` if none is shown.
         warned_for: the cause of that warning (`ServerFacts.cause`); `None` if it counts for any end. The warning also
             counts for another end that could be foreseen then. It does not count for an end that came nearer later,
@@ -238,7 +238,7 @@ def _orphan_end(evidence: Evidence, policy: CullPolicy, now: datetime, warned: d
     Args:
         evidence: what is known of the server.
         policy: the limits for the server.
-        now: the present time of the running clock.
+        now: the present time of the running clock, which stands still while hub or service is down.
         warned: since when the user is warned of this end; `None` if not yet.
     """
     quiet_since = evidence.last_activity if evidence.offer == CPU else evidence.idle_since
@@ -286,7 +286,7 @@ def _as_promised(end: StopCause, promised: datetime | None, now: datetime) -> St
     Args:
         end: the cause.
         promised: the end that the last countdown showed, for any cause. `None` if none was shown.
-        now: the present time of the running clock.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     if promised is None or promised < end.at:
         return end

@@ -201,7 +201,7 @@ def observe(facts: ServerFacts, sample_percent: float | None, policy: CullPolicy
         facts: what the service remembers of the server.
         sample_percent: GPU use; `None` or NaN if it is not known, which never counts as idle.
         policy: the limits for this server.
-        now: the present time of the running clock.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     if sample_percent is None or not math.isfinite(sample_percent):
         return _missed(facts, policy, now)

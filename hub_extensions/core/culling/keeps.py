@@ -30,7 +30,7 @@ def keep(
         evidence: everything that is known about the server.
         facts: what the service remembers of the server.
         policy: the limits for this server.
-        now: the present time of the running clock.
+        now: the present time of the running clock, which stands still while hub or service is down.
         pressed: when the user has pressed *Keep* before, for any server.
 
     Returns:

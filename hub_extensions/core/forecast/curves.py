@@ -66,7 +66,7 @@ class Curve:
         return found
 
     def lives(self, points: FloatArray, below: FloatArray) -> FloatArray:
-        """Return lives that are longer than an age, picked by their rank among all longer lives.
+        """Return lives (lengths of a use) that are longer than an age, picked by their rank among all longer lives.
 
         Args:
             points: the rank of each life to return, from 0 (the shortest) to 1 (the longest).
@@ -114,7 +114,7 @@ class PoolCurves:
 
 
 def kaplan_meier(ended: Sequence[PastUse], running: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-    """Return the Kaplan-Meier estimate: possible lives in ascending order, and the probability of each.
+    """Return the Kaplan-Meier estimate: possible lives (lengths of a use) in ascending order, and their probabilities.
 
     Uses that still go on, or that a limit ended, are censored. The probability that a life is longer than the longest
     known one is added to that of the longest one. Both arrays are empty if no use has finished.

@@ -215,7 +215,7 @@ class DurationHistory:
         return self._offers.get(offer, NO_USES)
 
     def number_of(self, offer: Hashable) -> int:
-        """Return the number that stands for an offer in arrays. A new offer gets the next number."""
+        """Return the number that stands for an offer in the arrays of uses. A new offer gets the next number."""
         return self._numbers.setdefault(offer, len(self._numbers))
 
     def pool(self, most: int = OF_THE_POOL) -> Sequence[PastUse]:
@@ -270,10 +270,11 @@ def _near(lasted: FloatArray, at_limit: Flags, use: PastUse) -> FloatArray:
 
 
 def source_shares(asked: FloatArray, earlier: FloatArray, alike: Flags, over: Flags, there: Flags) -> FloatArray:
-    """Return the share of each earlier use of a user in each of the four sources about the user.
+    """Return how much each earlier use of a user counts in each of the four sources about the user.
 
-    The sources are the last two uses, uses of the same offer, all uses, and uses of the same burst. The shares of one
-    source add up to 1, or are all 0 if the source has no uses.
+    A source is a kind of past uses from which a life (length of a use) is drawn: the user's last two uses, uses of the
+    same offer, all uses, and uses of the same burst (asked for within an hour of this one). The shares of one source
+    add up to 1, or are all 0 if the source has no uses.
 
     Args:
         asked: for each use whose life is drawn, when its server was asked for. The other arrays have one row per such
@@ -362,10 +363,10 @@ class _Sources:
 
 
 class Draws:
-    """Draws the lives of the servers that have a GPU of one pool or wait for one, in the order of their requests.
+    """Draws the lives (lengths of uses) of the servers that have a GPU of one pool or wait for one.
 
-    A drawn life counts as the latest use of its user for the next draw. So the servers that a user asks for at about
-    the same time get similar lives.
+    They are drawn in the order of the requests. A drawn life counts as the latest use of its user for the next draw. So
+    the servers that a user asks for at about the same time get similar lives.
 
     Args:
         history: the pool's finished uses.

@@ -28,6 +28,8 @@ MOST_SHIFT = 2.5
 class Rules:
     """The constants of the corrections, which were chosen by cross-validation over logs of several clusters.
 
+    Log time is log(1 + minutes). A busy episode lasts from the first waiting ticket until the line is empty.
+
     Attributes:
         shift: log time by which a simulated P90 is assumed to be too low, as long as no wait is known.
         shift_counts: weight of that assumption, as a number of busy episodes.
@@ -52,7 +54,7 @@ class Lessons:
     """The corrections of a simulated forecast, learned from the errors of earlier forecasts.
 
     Attributes:
-        shift: log time by which P90 is raised and P10 lowered.
+        shift: log time, log(1 + minutes), by which P90 is raised and P10 lowered.
         limit_is_p90: True if the enforced limit of a wait, where there is one, is shown as P90, because it was the
             better P90 so far.
         first_until: the wait of the first ticket in line corrects the median only if that ticket joined before this
@@ -102,11 +104,12 @@ class _Mean:
 
 @dataclass(slots=True)
 class _Episode:
-    """One busy episode: how far the forecasts in it missed.
+    """One busy episode (a time in which somebody waits): by how much its forecasts were wrong.
 
     Attributes:
         began: when its first ticket joined.
-        errors: for each wait, log time by which it was longer than the simulated P90 (negative if shorter).
+        errors: for each wait, log time, log(1 + minutes), by which it was longer than the simulated P90 (negative if
+            shorter).
         limit: mean advantage, over the waits with an enforced limit, of that limit as P90 over the forecast P90.
     """
 
@@ -121,7 +124,8 @@ class _Batch:
 
     Attributes:
         joined, ended: beginning and end of the first of these waits.
-        gain: mean advantage, in log time, of forecasts that are corrected by the wait of the first ticket in line.
+        gain: mean advantage, in log time (log(1 + minutes)), of forecasts that are corrected by the wait of the first
+            ticket in line.
     """
 
     joined: float
@@ -205,9 +209,9 @@ def is_new_episode(joined: float, until: float, began: float) -> bool:
 
 
 def weighted(episodes: Iterable[Collection[float]]) -> list[tuple[float, float]]:
-    """Return (error, weight) of all waits, the smallest error first.
+    """Return (error, weight) of the forecasts of all waits, the smallest error first.
 
-    The weights of the waits of one episode add up to 1.
+    The weights of the waits of one busy episode add up to 1.
 
     Args:
         episodes: the errors of each busy episode.
@@ -216,7 +220,7 @@ def weighted(episodes: Iterable[Collection[float]]) -> list[tuple[float, float]]
 
 
 def shift_of(errors: Iterable[tuple[float, float]], count: int, rules: Rules = RULES) -> float:
-    """Return the log time by which a simulated P90 is raised.
+    """Return by how much a simulated P90 is raised, in log time (log(1 + minutes)).
 
     It is the weighted mean of the initial assumption (`Rules.shift`) and of the 0.9 quantile of the errors.
 

@@ -70,12 +70,17 @@ def log_time(seconds: float) -> float:
 
 
 def shifted(seconds: float, by: float) -> float:
-    """Return a wait in seconds, lengthened by this much log time (shortened if negative); at least 0."""
+    """Return a wait in seconds, lengthened in log time; at least 0.
+
+    Args:
+        seconds: the wait.
+        by: by how much `log_time` of the wait grows; negative to shorten it.
+    """
     return max(0.0, math.expm1(log_time(seconds) + by) * UNIT)
 
 
 def loss_90(p90: float, waited: float) -> float:
-    """Return how bad a forecast P90 was for the real wait, in log time (the quantile loss).
+    """Return how bad a forecast P90 was for the real wait: the quantile loss, in log time (log(1 + minutes)).
 
     A wait that is longer than P90 costs nine times as much as one that is shorter by the same log time.
 
@@ -100,8 +105,9 @@ def widened(simulated: Interval, by: float) -> Interval:
 def with_first(shown: Interval, first: float, waited: float = 0.0) -> Interval:
     """Correct the median by the time that the first ticket in line has waited, because waits in one line are alike.
 
-    The new median is the weighted mean, in log time, of the forecast median and the first ticket's wait. If this ticket
-    has just joined, both have the same weight. The longer it has waited, the less the first ticket's wait counts.
+    The new median is the weighted mean of the forecast median and the first ticket's wait, in log time (log(1 +
+    minutes)). If this ticket has just joined, both have the same weight. The longer it has waited, the less the first
+    ticket's wait counts.
 
     Args:
         shown: the interval before the correction.

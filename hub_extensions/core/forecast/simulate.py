@@ -157,7 +157,9 @@ def draws_for(servers: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Worlds:
-    """The result of a simulation. All times are seconds from now, in each world; `NEVER` if the event does not happen.
+    """The result of a simulation of many worlds (possible futures).
+
+    All times are seconds from now, in each world; `NEVER` if the event does not happen.
 
     Attributes:
         starts: ticket -> when its server starts.
@@ -249,15 +251,16 @@ def simulate_lives(
     asks: Sequence[Wish] = (),
     go_on: Callable[[], bool] = always,
 ) -> tuple[dict[str, FloatArray], list[FloatArray]]:
-    """Simulate the lines with lives that are given instead of drawn.
+    """Simulate the lines with lives (lengths of uses) that are given instead of drawn.
 
     Args:
         state: the lines.
-        left: id of a server that holds devices now -> seconds until its end, in each world. A server that is missing
-            never ends.
+        left: id of a server that holds devices now -> seconds until its end, in each world (possible future). A server
+            that is missing never ends.
         life: returns how long a server will hold its GPU if it gets an offer.
         count: number of worlds.
-        asks, go_on: as in `simulate`.
+        asks: offers for which the start of an additional user who joins the line last is simulated too.
+        go_on: called now and then; if it returns False, the simulation stops.
 
     Returns:
         Ticket -> its start in each world; and for each of `asks` the start of a user who joins last. A start that never
@@ -331,9 +334,10 @@ def _without_brake(
 
 
 def _exceeds(brake: Brake, starts: FloatArray, asked: FloatArray) -> Flags:
-    """Return a mask of the worlds in which these starts exceed the limit of simultaneous starts.
+    """Return a mask of the worlds (possible futures) in which these starts exceed the limit of simultaneous starts.
 
     Args:
+        brake: the limit.
         starts: the start of each ticket, one row per world.
         asked: the start for each requested offer, one row per world.
     """
@@ -455,7 +459,7 @@ def equal_slots(devices: Sequence[str], held: Sequence[HeldShares], wishes: Sequ
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAdmission:
-    """One admission in one world: which ticket starts when, with which offer and device.
+    """One admission in one world (possible future): which ticket starts when, with which offer and device.
 
     Attributes:
         ticket: id of the ticket.
@@ -473,11 +477,12 @@ class SimulatedAdmission:
 def simulate_admissions(
     state: SimulationState, left: Mapping[str, float], life: Callable[[Wish], float]
 ) -> list[SimulatedAdmission]:
-    """Simulate one world with given lives, and return its admissions in their order.
+    """Simulate one possible future with given lives (lengths of uses), and return its admissions in their order.
 
     They are compared with those of the real queue.
 
     Args:
+        state: the lines.
         left: id of a server that holds devices now -> seconds until its end.
         life: returns how long a server will hold its GPU if it gets an offer.
     """
@@ -724,7 +729,7 @@ class _Events:
                 rows = np.concatenate((rows[admitted], idle[going])) if not going.all() else rows
 
     def admissions(self, row: int) -> list[SimulatedAdmission]:
-        """Return the admissions of one world in their order.
+        """Return the admissions of one world (possible future) in their order.
 
         Args:
             row: index of the world.
@@ -767,10 +772,10 @@ class _Events:
     # ------------------------------------------------------------------ who is next
 
     def _admit(self, rows: Places, room: Flags) -> Flags:
-        """Admit one ticket in each world where one can start, and return a mask of these worlds.
+        """Admit one ticket in each world (possible future) where one can start, and return a mask of these worlds.
 
         Args:
-            rows: the worlds.
+            rows: indices of the worlds.
             room: mask of the worlds in which the limit of simultaneous starts allows one more start.
         """
         waiting = self._waiting if len(rows) == self._count and not self._splits else self._waiting[rows]
@@ -839,12 +844,12 @@ class _Events:
             self._hold(rows, server, 1)
 
     def _answer(self, rows: Places, room: Flags) -> None:
-        """Record the start of users who would join last, in each of the worlds where such a user could start now.
+        """Record the start of users who would join last (`asks`), where such a user could start now.
 
-        This is called when no ticket in line can start now.
+        This is called when no ticket in line can start now. A world is one possible future.
 
         Args:
-            rows: the worlds.
+            rows: indices of the worlds to examine.
             room: mask of the worlds in which the limit of simultaneous starts allows one more start.
         """
         for number, (line, wish, can) in enumerate(self._asks):
@@ -884,8 +889,8 @@ class _Events:
         """Change the number of servers that count towards the limit per user, and update which tickets it delays.
 
         Args:
-            rows: the worlds.
-            server: the server in each world.
+            rows: indices of the worlds (possible futures).
+            server: number of the server in each world.
             change: 1 if the server begins to count, -1 if it counts no more.
         """
         limit = self._state.limit or 0

@@ -136,7 +136,7 @@ class WaitModel:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Likely waits. A wait is None if there are too few data, or if the server never starts in too many worlds.
+    """Likely waits. A wait is None if there are too few data, or if the simulated server starts too seldom.
 
     Attributes:
         tickets: ticket -> its likely wait.
@@ -210,14 +210,14 @@ def likely_waits(
 
 @dataclass(frozen=True)
 class _PoolView:
-    """What turns the simulated waits of one pool into the waits to show.
+    """The corrections of one pool, with which its simulated waits become the waits to show.
 
     Attributes:
         lessons: the corrections that follow from earlier forecasts.
         first: the first ticket in line. None if nobody waits.
         now: the present time, by the clock of the earlier forecasts.
         nameless: whether the pool has too few users to distinguish them. The quantiles are then those of two
-            simulations, the second one with lives drawn from the survival curve.
+            simulations, the second one with lives (lengths of uses) drawn from the survival curve.
     """
 
     lessons: Lessons
@@ -227,7 +227,7 @@ class _PoolView:
 
     @staticmethod
     def of(episodes: BusyEpisodes | None, first: Waiting | None, now: float, nameless: bool) -> _PoolView:
-        """Return the `_PoolView` of a pool.
+        """Return the corrections of a pool.
 
         Args:
             episodes: the errors of earlier forecasts; None if no wait with a forecast is over yet.
@@ -240,11 +240,11 @@ class _PoolView:
     def likely(
         self, starts: FloatArray, by_curve: FloatArray | None, most: float | None = None, ticket: Waiting | None = None
     ) -> Likely | None:
-        """Return the likely wait, or None if the server never starts in too many worlds.
+        """Return the likely wait, or None if the server never starts in too many of the simulated futures.
 
         Args:
-            starts: the start in each world.
-            by_curve: the start in each world of the second simulation. None if there was none.
+            starts: the start in each possible future.
+            by_curve: the start in each possible future of the second simulation. None if there was none.
             most: longest wait that enforced limits allow. None if there is no such limit.
             ticket: the ticket. None for a user who would join last.
         """

@@ -158,7 +158,7 @@ def warning_notices(
         title: the offer's title.
         policy: the limits of the server, which contain the warning time.
         channels: names of the channels.
-        now: the present time of the running clock.
+        now: the present time of the running clock, which stands still while hub or service is down.
         ids: ids of the two notices.
     """
     end = facts.announced
@@ -179,7 +179,7 @@ def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> Deliv
     Args:
         delivery: the delivery.
         facts: facts about the server that the notice is about. `None` if the server does not run.
-        now: the present time of the running clock.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     if delivery.kind == LETTER:  # what was written is not lost with the server that it was written to
         return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER

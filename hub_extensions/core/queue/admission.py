@@ -216,7 +216,13 @@ class Standing(Mapping[str, Verdict]):
         return offer.pool not in self._capacity.by_node or self._capacity.seen_by(offer, ticket).free > 0
 
     def _concerned(self, pool: str, ticket: Ticket, position: int) -> int:
-        """Return the ticket's position among the tickets in this line that may use one of the same nodes."""
+        """Return the ticket's position if only those tickets of this line count that may use one of the same nodes.
+
+        Args:
+            pool: id of the pool (all devices of one kind) of the line.
+            ticket: the ticket.
+            position: its position among all tickets of the line.
+        """
         wish = self._queues.wish(pool, ticket)
         return position if wish is None else self._on_nodes[pool].ahead(wish, position - 1) + 1
 
@@ -304,7 +310,11 @@ class _OnNodes:
         return self._before[wish.nodes][position]
 
     def shares_of(self, wish: NodeWish) -> tuple[set[int], int]:
-        """Return (shares that tickets for one of these nodes ask for, number of such tickets)."""
+        """Return the shares that tickets for one of the wish's nodes ask for, and the number of such tickets.
+
+        Args:
+            wish: the nodes that a server may use, and the share of a device (thousandths) that it needs.
+        """
         met = [each for other, each in zip(self._wishes, self._shares, strict=True) if other.nodes & wish.nodes]
         return {wish.share}.union(*met), max(1, len(met))
 

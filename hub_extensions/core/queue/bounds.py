@@ -38,9 +38,12 @@ def bounds_of(
     """Return the longest wait of each place in one pool's line, or why it is not bounded.
 
     Args:
+        snapshot: everything on which an admission decides.
         capacity: the devices that can still be given.
+        pool: id of the pool (all devices of one kind).
         shares: the shares of a device (thousandths) that tickets in this line ask for.
-        places: number of places whose bound will be read.
+        places: number of places whose longest wait will be read.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     if pool == CPU:
         return lambda place, before: after_other_starts(brake_of(snapshot), before)
@@ -62,7 +65,7 @@ def bounds_of(
 
 
 def no_bound(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> Reason | None:
-    """Return why waits for a pool are unbounded, or None if they are bounded."""
+    """Return why the waits for a pool (all devices of one kind) have no longest value, or None if they have one."""
     over = (
         snapshot.over_quota[offer.id]
         for offer in snapshot.offers
@@ -90,10 +93,19 @@ def _counted_bounds(
     places: int,
     now: datetime,
 ) -> QueueForecast:
-    """Return the bounds for a pool of a cluster, whose devices are counted and not known by name.
+    """Return the longest waits in a line whose devices are counted and not known by name, as on a cluster.
 
     Each lease that will be released, and each free device, stands for one device. This works only if all servers have
     the same share of a device; otherwise the wait is unbounded.
+
+    Args:
+        snapshot: everything on which an admission decides.
+        capacity: the devices that can still be given.
+        pool: id of the pool (all devices of one kind) of the line.
+        held: the leases of its devices.
+        shares: the shares of a device (thousandths) that tickets in the line ask for.
+        places: number of places whose longest wait will be read.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     different = {*shares, *(lease.share for lease in held)}
     if len(different) > 1:
@@ -128,16 +140,16 @@ def bounds_on_nodes(
     places: int,
     now: datetime,
 ) -> QueueForecast:
-    """Return the bounds for tickets whose servers may use only some nodes of a pool.
+    """Return the longest waits of tickets whose servers may use only some nodes of a pool.
 
     An earlier ticket that may use at least one of these nodes counts as if it took a device there. This can only raise
-    the bound. As long as somebody waits for these nodes, each of their devices is in use. Each ticket ahead holds one
-    device for at most one turn (its start, its lifetime, and its release).
+    the longest wait. As long as somebody waits for these nodes, each of their devices is in use. Each ticket ahead
+    holds one device for at most one turn (its start, its lifetime, and its release).
 
     Args:
         mine: the nodes and the share that the tickets ask for, and the devices on these nodes.
         shares: the shares of a device that tickets for these nodes ask for.
-        places: number of places whose bound will be read.
+        places: number of places whose longest wait will be read.
     """
     wish, seen = mine
     why = _no_bound_on_nodes(snapshot, seen)

@@ -34,7 +34,7 @@ class OfferRoom:
         silent: whether a node with devices of the pool does not answer.
         held_up: whether an admitted server finds no device there, because something outside this hub took it.
         part: whether the requirements of the server's pod give it other nodes than a pod without requirements.
-        closed: number of devices on which an administrator lets nothing new start.
+        closed: number of devices that no new server gets, because an administrator drains them.
     """
 
     total: int
@@ -258,18 +258,19 @@ class Capacity:
         )
 
     def wish(self, offer: GpuOffer, ticket: Ticket | None) -> NodeWish:
-        """Return the nodes and the share that the ticket asks for in a pool that is counted node by node.
+        """Return the nodes and the share of a device that the ticket asks for, in a pool that is counted node by node.
 
         Nodes on which an admitted server finds no device are left out.
 
         Args:
+            offer: the offer of the pool that the ticket accepts.
             ticket: the ticket; None for a server without requirements on its node.
         """
         doubtful = self._snapshot.held_up_on.get(offer.id, frozenset()) if offer.id in self.held_up else frozenset()
         return NodeWish(self._nodes(offer.pool, ticket) - doubtful, offer.share)
 
     def wish_of_lease(self, lease: Lease) -> NodeWish:
-        """Return the nodes and the share that a lease asks for, as long as the scheduler has not placed its pod."""
+        """Return the nodes and the share of a device that a lease needs while the scheduler has not placed its pod."""
         doubtful = self._snapshot.held_up_on.get(lease.offer, frozenset()) if lease.offer in self.held_up else set()
         return NodeWish(self._nodes_of(lease.pool, lease.ticket) - doubtful, lease.share)
 

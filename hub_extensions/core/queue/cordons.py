@@ -65,7 +65,7 @@ def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) ->
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The devices of one pool that nobody new gets, because their card or node is being drained.
+    """The devices of one pool that no new server gets, because their card or node is being drained.
 
     Attributes:
         count: number of devices.
@@ -93,7 +93,7 @@ def closings(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> Mappi
 
 
 def closings_of_nodes(cordons: Iterable[Cordon], cordoned: Iterable[tuple[str, str, int]]) -> Mapping[str, Closing]:
-    """Return pool -> its devices on a cluster that nobody new gets.
+    """Return pool (all devices of one kind) -> its devices on a cluster that no new server gets.
 
     Args:
         cordons: the orders to drain a node.

@@ -101,7 +101,7 @@ def with_failure(
         kept: the failed starts that are remembered so far.
         start: the new failed start.
         places: the places in line that its ticket had.
-        until: when these places are given up, on the running clock.
+        until: when these places are given up, on the running clock, which stands still while hub or service is down.
     """
     last = next((each for each in reversed(kept) if not each.past and _is_of(each, start.user, start.server)), None)
     before = 0 if last is None else last.start.before + 1
@@ -123,7 +123,15 @@ def after_ready(kept: Iterable[KeptFailure], user: str | None, server: str) -> t
 
 
 def taken_up(kept: Iterable[KeptFailure], user: str, server: str, offers: Iterable[OfferId]) -> tuple[KeptFailure, ...]:
-    """Remove the kept places of a server, if its new start accepts one of their offers and has therefore taken them."""
+    """Remove the places in line that a failed start left to a server, if its new start has taken them.
+
+    It has if it accepts one of their offers.
+
+    Args:
+        kept: the failed starts that are remembered, with the places.
+        user, server: name of the user and of the server.
+        offers: the offers that the new start accepts.
+    """
     wanted = set(offers)
     return tuple(
         replace(each, places=(), until=None)

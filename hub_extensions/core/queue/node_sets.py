@@ -32,9 +32,12 @@ class NodeRooms:
         self._slots: dict[int, dict[str, int]] = {}
 
     def free(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> int:
-        """Return how many servers with this wish are certain to get a device, wherever those ahead are placed.
+        """Return how many servers that need the nodes and share of a wish are certain to get a device.
+
+        They are certain to get one wherever the scheduler places the servers that come first.
 
         Args:
+            wish: the nodes that such a server may use, and the share of a device that it needs.
             ahead: wish -> number of servers with that wish that come first.
         """
         slots = self._slots_of(wish.share)
@@ -46,9 +49,10 @@ class NodeRooms:
         return sum(mine.values()) - most_placed(wanted, mine)
 
     def fits(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> bool:
-        """Return whether a server with this wish is certain to get a device and takes none that a server ahead needs.
+        """Return whether a server is certain to get a device, and takes none that a server ahead of it needs.
 
         Args:
+            wish: the nodes that the server may use, and the share of a device that it needs.
             ahead: wish -> number of servers with that wish that come first.
         """
         if self.free(wish, ahead) < 1:
@@ -114,9 +118,12 @@ class _Flow:
         self._placed: dict[tuple[int, ...], Counter[int]] = {group: Counter() for group in room}
 
     def place(self, number: int) -> int:
-        """Place as many servers with wish `number` as possible, and return how many were placed.
+        """Place as many servers with one wish as possible, and return how many were placed.
 
         Servers with other wishes are moved to other nodes if that makes room.
+
+        Args:
+            number: number of the wish (the nodes that a server may use, and the share that it needs).
         """
         placed = 0
         while placed < self._counts[number] and (moved := self._move(number, self._counts[number] - placed, set())):
@@ -124,9 +131,11 @@ class _Flow:
         return placed
 
     def _move(self, number: int, count: int, seen: set[tuple[int, ...]]) -> int:
-        """Place up to `count` servers with wish `number`, moving others if necessary, and return how many were placed.
+        """Place up to `count` servers with one wish, moving others if necessary, and return how many were placed.
 
         Args:
+            number: number of the wish (the nodes that a server may use, and the share that it needs).
+            count: largest number of servers to place.
             seen: groups of nodes that were tried already.
         """
         groups = [group for group in self._placed if number in group and group not in seen]

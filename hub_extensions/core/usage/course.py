@@ -39,7 +39,8 @@ class Moment:
 class Use:
     """One server's time with one offer, from its admission to its end. It is open until the server and its lease end.
 
-    Fields and properties that `UsageRecord` has too are described there.
+    Fields and properties that `UsageRecord` has too are described there. The running clock stands still while hub or
+    service is down.
 
     Attributes:
         begun: when the server was admitted, or found already running (`adopted`), on the running clock.
@@ -235,7 +236,12 @@ def measured(use: Use, figure: Figure, moment: Moment, in_use_percent: float) ->
 
 
 def ending(use: Use, end: UseEnd | None) -> Use:
-    """Note how the use ends, before it has ended. The first known end is kept; an `end` of `None` changes nothing."""
+    """Note how a use will end, before it has ended. The first known end is kept.
+
+    Args:
+        use: the use.
+        end: how it will end; `None` changes nothing.
+    """
     known = use.end not in (None, UseEnd.UNKNOWN)
     return use if known or end is None else replace(use, end=end)
 
@@ -257,7 +263,7 @@ def ended(use: Use, end: UseEnd | None, moment: Moment) -> UsageRecord:
 
 
 def record_of(use: Use) -> UsageRecord:
-    """Return the record of a finished use."""
+    """Return the usage record (a row of the history) of a finished use."""
     values = {name: getattr(use, name) for name in _OF_USE}
     return UsageRecord(**{**values, "end": (use.end or UseEnd.UNKNOWN).value})
 

@@ -93,7 +93,7 @@ class VerifyingOAuth(HubOAuth):  # type: ignore[misc]
     times_forgotten = 0
 
     def forget(self) -> None:
-        """Drop all cached logins, and have answers that are still pending requested again."""
+        """Drop all cached logins. If an answer of the hub is pending, it is not used, and the hub is asked again."""
         self.times_forgotten += 1
         self.cache.clear()
 
@@ -277,7 +277,10 @@ class ShortMemory(Generic[T]):
         self._times_forgotten = 0
 
     def forget(self, key: str) -> None:
-        """Drop the answer for a key. Answers that are still pending, for any key, are not cached."""
+        """Drop the cached answer for a key.
+
+        Answers of the hub that are still pending, for any key, will not be cached.
+        """
         self._times_forgotten += 1
         self._known.pop(key, None)
 

@@ -50,7 +50,8 @@ class ForecastState:
         given: ticket id -> the forecasts that its user was given and whose outcome is not known yet.
         records: pool -> the latest forecasts whose tickets have started, with the real waits.
         joins: pool -> the forecasts of `records` that users were given when they joined the line.
-        progress: server -> its last report of when its computation will be done, and that end on the running clock.
+        progress: server -> its last report of when its computation will be done, and that end on the running clock
+            (which stands still while the hub is away).
         past: usual start times of offers, and how much GPU memory users needed.
     """
 

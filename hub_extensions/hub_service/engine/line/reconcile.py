@@ -356,7 +356,7 @@ class Reconciler:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the hub is still being asked to start forgotten servers again."""
+        """Whether the hub is still being asked to start the servers whose pending spawns it has forgotten."""
         return self._starting is not None and not self._starting.done()
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:

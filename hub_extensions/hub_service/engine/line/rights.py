@@ -21,7 +21,7 @@ ANSWER_WITHIN = 3.0  # seconds in which the hub has to answer
 
 
 class Doubt(Enum):
-    """The result of a check that the hub did not answer, so that it is unknown whether the user may have the offer."""
+    """The hub did not answer, so it is not known whether the user may have the offer."""
 
     UNANSWERED = "unanswered"
 

@@ -269,7 +269,7 @@ class StopRunner(ServerEvidence):
         Args:
             facts: what the service remembers of the server.
             decision: the decision about the server.
-            now: the present time of the running clock.
+            now: the present time of the running clock, which stands still while hub or service is down.
 
         Returns:
             `None` if the server does not stop and its user is not warned.
