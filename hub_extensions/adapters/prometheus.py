@@ -240,6 +240,10 @@ class Prometheus:
 
         The time is read in several spans, so one pod may have several entries. If a query fails for good, the result is
         a `DcgmReading` with the reason.
+
+        Args:
+            namespace: namespace of the pods.
+            begin, end: the time for which the utilization is returned.
         """
         found: list[PodHistory] = []
         span, at = LONGEST_SPAN, begin
@@ -356,8 +360,11 @@ def _instance(device: Device) -> str:
 
 
 def _result(body: bytes, kind: str) -> list[Any] | None:
-    """Return the result in an answer of Prometheus; `None` if the answer has another format or another type
-    of result.
+    """Return the result in an answer of Prometheus; `None` if the answer has another format or type of result.
+
+    Args:
+        body: the body of the answer.
+        kind: the type of result that the answer has to contain, such as ``vector``.
     """
     try:
         answer = json.loads(body)

@@ -443,8 +443,13 @@ class SessionEnder:
             await asyncio.sleep(min(rest, pause))
 
     def _moved(self, stop: PendingStop, at: datetime) -> PendingStop:
-        """Return the pending stop with a later time, which the GPU service has set because it was away. The new time is
-        written, unless the stored stop was changed meanwhile.
+        """Return a pending stop with a later time, which the GPU service has set because it was away.
+
+        The new time is written, unless the stored stop was changed meanwhile.
+
+        Args:
+            stop: the pending stop.
+            at: the later time.
         """
         moved = replace(stop, at=at)
         with self._registry.store.transaction():

@@ -176,6 +176,10 @@ class HubAnswers:
         """Refresh the answer about a token, and move its entry to the end of the cache for valid or for invalid tokens.
 
         The end of a cache has the tokens that were used last. Its beginning is removed first when it is full.
+
+        Args:
+            digest: hash of the token, the key of the entry.
+            known: the token with the hub's last answer about it.
         """
         await self.refresh(known)
         mine, other, most = self._tokens, self._invalid, MAX_TOKENS

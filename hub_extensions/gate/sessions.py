@@ -68,7 +68,7 @@ class GateSession:
         self.is_over = False
 
     def used(self, when: datetime) -> None:
-        """Record that the session was used at another gate at this time."""
+        """Record that another gate, which shares the database, has noticed a use of the session at this time."""
         if when > self.last_use:
             self.last_use = self.noted_use = when
 

@@ -270,7 +270,7 @@ async def _read(readable: int, into: bytearray) -> None:
 
 
 def _write(hook: Path, text: bytes) -> None:
-    """Write the output to a new file beside the hook, which replaces the file of an earlier run."""
+    """Write the output of the user's hook to a new file beside the hook. It replaces the file of an earlier run."""
     file = hook.with_name(OUTPUT)
     with suppress(OSError):
         file.unlink(missing_ok=True)

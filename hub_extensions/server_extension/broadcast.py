@@ -225,7 +225,14 @@ class Broadcast:
                 last.reading, last.numbers_at = sampled.number, now
 
     def _send(self, listener: Listener, last: _Last, text: str, now: float) -> bool:
-        """Send a text and return whether that was possible. Remove a listener whose connection is closed or broken."""
+        """Send a text and return whether that was possible. Remove a listener whose connection is closed or broken.
+
+        Args:
+            listener: the connection of one open panel.
+            last: what that panel has received last.
+            text: the text.
+            now: the monotonic clock in seconds.
+        """
         try:
             future = listener.push(text)
         except Exception as error:

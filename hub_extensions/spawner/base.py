@@ -420,6 +420,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         """Keep the ticket (place in line) from the GPU service's answer, and remove the hub's own record of the start.
 
         This is done for a cancelled start too, so that its end can be reported for the right ticket.
+
+        Args:
+            start: the start.
+            asked: the finished request for admission.
         """
         if not asked.cancelled() and asked.exception() is None:
             start.takes(asked.result())

@@ -109,7 +109,12 @@ class SharedKeys:
         return [_read(name, text.encode()) for name, text in found if text is not None]
 
     def add(self, name: str, text: str) -> None:
-        """Store a key, unless another gate has added one since `all`."""
+        """Store a key, unless another gate has added one since `all`.
+
+        Args:
+            name: time of creation, which is the name of the key.
+            text: the key in PEM.
+        """
         kept = self._known[-(PUBLISHED - 1) :]
         name = f"{max(int(name), int(self._newest or 0) + 1):020d}"  # the clocks of two machines may differ
         self._store.put_key(name, seal(text, self._secret), self._newest, kept)

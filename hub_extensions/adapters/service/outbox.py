@@ -53,6 +53,9 @@ class _Entry:
         """Record that an attempt to send the request got no answer.
 
         The time limit (`patience`) runs from the first such attempt. It pauses while the service asks to try later.
+
+        Args:
+            why: whether the service was silent, or asked to try again later.
         """
         self.on_unanswered(why)
         if why.answers and self.patience != 0:

@@ -153,8 +153,14 @@ def _mig_device(part: _Part, gpu: Device, key: str) -> Device:
 
 
 def _cut(where: _Where, content: object, product: str) -> list[_Part]:
-    """Return the parts into which one GPU is cut, in the order in which ``nvidia-smi mig -cgi`` creates them. Values
-    that the layout omits come from the package's table.
+    """Return the parts into which one simulated GPU is cut, in the order in which ``nvidia-smi mig -cgi`` creates them.
+
+    Values that the layout omits come from the package's table.
+
+    Args:
+        where: the place of the parts in the layout's file, for errors.
+        content: the list of parts, as the file has it.
+        product: the model of the GPU, which determines the table.
     """
     table = _table(product)
     if table is None:

@@ -213,7 +213,7 @@ class SignOnStore:
         return {row["user_id"]: row["since"] for row in rows}
 
     def note_unknown(self, user_id: int, since: datetime) -> None:
-        """Write that it is unknown whether the user's account still exists at the provider."""
+        """Write since when it is unknown whether the user's account still exists at the provider."""
         upsert(self._connection, UNKNOWN, [{"user_id": user_id, "since": since}])
 
     def note_known(self, user_id: int) -> None:

@@ -181,6 +181,7 @@ class Store:
         Args:
             user: only this user's records on this hub; `None` for the records of all users, imported ones included.
             before: `UsagePage.next` of the previous page; `None` for the first page.
+            limit: largest number of records on the page.
 
         Raises:
             ValueError: `before` is not the `UsagePage.next` of a page.

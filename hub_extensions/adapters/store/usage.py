@@ -153,6 +153,7 @@ def page(connection: Connection, user: str | None, before: str | None, limit: in
         user: only this user's records on this hub, because an imported name may belong to somebody else. `None` for all
             records.
         before: `UsagePage.next` of the previous page; `None` for the first page.
+        limit: largest number of records on the page.
 
     Raises:
         ValueError: `before` has another format.

@@ -314,6 +314,10 @@ class ProviderRecheck:
 
         Only the provider's administration API can show that its account is gone. Otherwise the session ends at its own
         limits.
+
+        Args:
+            link: the provider's data of the session.
+            kept: the session's tokens, whose claims give the address of the account's record at the provider.
         """
         account = await self._account(link, kept)
         if account in END_OF_ACCOUNT:

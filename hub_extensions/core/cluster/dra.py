@@ -207,7 +207,11 @@ class _CounterCard:
         self.sms[kind] = _least([*([self.sms[kind]] if known else []), device.multiprocessors])
 
     def left(self, taken: Iterable[str]) -> Mapping[Counter, int]:
-        """Return the remaining amount of each counter if these devices are allocated."""
+        """Return counter -> how much of it is left if some devices of the card are allocated.
+
+        Args:
+            taken: names of these devices.
+        """
         found = {own_counter(name): 1 for name in self.names} | dict(self.counters)
         for name in taken:
             for counter_set, counter, amount in self.names[name]:

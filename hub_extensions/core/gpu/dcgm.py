@@ -560,6 +560,8 @@ def _agreed(found: Sequence[MetricSeries], now: datetime, same: float = SAME_PER
     If a metric exists under its old and new name at once, the greater value counts.
 
     Args:
+        found: the series.
+        now: the present time, by which their age is judged.
         same: largest difference between two series of one metric; if they differ more, they contradict each other.
     """
     if not found:

@@ -115,9 +115,14 @@ def over_own_limit(snapshot: QueueSnapshot, user: str, server: str) -> Reason | 
 
 
 def _refuse_offer(known: Mapping[OfferId, GpuOffer], wanted: OfferId, groups: Sequence[str]) -> Reason | None:
-    """Return why this offer is refused, or None if the user may choose it.
+    """Return why an offer is refused to a user who wants to join its line, or None if the user may choose it.
 
     An offer of other groups is refused with the same text as an unknown offer; only the log message differs.
+
+    Args:
+        known: all offers that exist.
+        wanted: id of the offer that the user wants.
+        groups: the user's groups.
     """
     seen = {offer.id for offer in known.values() if not offer.groups or set(offer.groups) & set(groups)}
     if wanted in seen:

@@ -113,7 +113,13 @@ def _closing(orders: Iterable[Cordon | None], count: int) -> Closing:
 
 
 def refuse_to_close(place: str, cordons: Iterable[Cordon], devices: Iterable[DeviceState]) -> Reason | None:
-    """Return why an order to drain this card or machine is refused, or None if it is accepted."""
+    """Return why an order to drain a card or the machine is refused, or None if it is accepted.
+
+    Args:
+        place: UUID of the card, or `MACHINE`.
+        cordons: the orders that are in force already.
+        devices: all devices of the machine.
+    """
     if any(each.place == place for each in cordons):
         return explain("cordoned-already")
     if place != MACHINE and all(card_of(state.device) != place for state in devices):

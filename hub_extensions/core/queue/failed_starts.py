@@ -117,7 +117,9 @@ def after_ready(kept: Iterable[KeptFailure], user: str | None, server: str) -> t
     """Mark earlier failures of a server as past and give up their places, because a later start was ready or failed.
 
     Args:
+        kept: the failed starts that are remembered.
         user: name of the server's owner, as in `FailedStart.user`.
+        server: name of the server.
     """
     return tuple(KeptFailure(each.start, past=True) if _is_of(each, user, server) else each for each in kept)
 

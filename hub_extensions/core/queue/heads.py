@@ -212,6 +212,9 @@ class PoolQueues:
         """Take an admitted ticket out of the lines and return it.
 
         Its server then counts against the user's limit of GPUs.
+
+        Args:
+            given: the admission of the ticket.
         """
         heads = self.heads(self._pool_of[given.offer])
         ticket = next(ticket for ticket, _ in heads if ticket.id == given.ticket)

@@ -242,15 +242,19 @@ def _latest_starts_of_mixed_shares(
 def _latest_starts_of_equal_shares(
     devices: Sequence[str], held: Sequence[Holding], share: int, places: int, turn: timedelta, now: datetime
 ) -> Latest:
-    """Return the latest start of each place in line if all shares are equal.
+    """Return the latest start of each place in line if all shares of devices are equal.
 
     With equal shares, no server starts later because another one ends sooner. A slot is the room for one share on a
     device. Each ticket in line takes the slot that is free next, for one turn (the longest time from one start to the
     next). Once all slots become free within one turn, their order repeats.
 
     Args:
-        places: number of places whose bound will be read.
+        devices: identities of the devices.
+        held: the shares of these devices that are taken now.
+        share: thousandths of a device that each ticket asks for.
+        places: number of places whose latest start will be read.
         turn: the longest time from one start to the next on the same device.
+        now: the present time.
     """
     free_at = _free_at(devices, held, slots(WHOLE, share), now)
     if not free_at:

@@ -374,7 +374,11 @@ _EVERYBODY = frozenset({"*", "*:*", "https:", "http:", "https://*", "http://*", 
 
 
 def merged(found: Iterable[tuple[Probe, ProbeAnswer, Outcome]]) -> list[AuditResult]:
-    """Merge probes of the same app, case and outcome into one line of the report, which names or counts them."""
+    """Merge probes of the same app, case and outcome into one line of the report, which names or counts them.
+
+    Args:
+        found: each probe (a request that should not get through to the app), its answer, and the conclusion.
+    """
     groups: dict[tuple[str, str, str, Outcome], list[tuple[Probe, ProbeAnswer]]] = {}
     for probe, answer, outcome in found:
         tried = probe.tried if outcome is Outcome.OPEN or probe.rule is not Rule.UNBELIEVED else _ALL_HEADERS

@@ -273,7 +273,7 @@ def _is_left_out(claims: Claims, path: str) -> bool:
 def groups_of(
     claims: Claims, claim: GroupsClaim, *, names: Mapping[str, str], kept: Collection[str]
 ) -> frozenset[str] | None:
-    """Return the groups in the claims, or `None` if they contain none; see `claimed_groups`."""
+    """Return the groups in the claims, or `None` if they contain none. The arguments are those of `claimed_groups`."""
     return claimed_groups(claims, claim, names=names, kept=kept).names
 
 

@@ -281,7 +281,13 @@ def running(key: StopKey, run: datetime) -> StopRecord:
 
 
 def order(record: StopRecord, new: StopCause, now: datetime) -> StopRecord:
-    """Add an order to the causes of a stop. Return the same record if the order changes nothing (see `added`)."""
+    """Add an order to the causes of a stop. Return the same record if the order changes nothing (see `added`).
+
+    Args:
+        record: the record of the stop.
+        new: the order.
+        now: the present time.
+    """
     after = added(record.causes, replace(new, warned=now))
     stop = stop_of(after, now)
     return record if after is record.causes or stop is None else _warned(record, stop.causes)
@@ -445,7 +451,7 @@ def _as_announced(record: StopRecord, event: StopEvent) -> StopRecord:
 
 
 def _same_ends(before: tuple[StopCause, ...], after: tuple[StopCause, ...]) -> bool:
-    """Return whether these are the same causes, with times that differ by less than `SAME_END`."""
+    """Return whether two lists of causes are the same, with times that differ by less than `SAME_END`."""
     return len(before) == len(after) and all(
         (old.cause, old.code, old.stands) == (new.cause, new.code, new.stands) and abs(old.at - new.at) < SAME_END
         for old, new in zip(before, after, strict=True)

@@ -38,7 +38,13 @@ class Catalogue:
         return filled(self.texts.get(text, (text,))[0], parts)
 
     def plural(self, one: str, many: str, count: float, *parts: object) -> str:
-        """Return a text that depends on a number. The number is ``%1``; the parts are ``%2`` and so on."""
+        """Return the translation of a text that depends on a number.
+
+        Args:
+            one, many: the English text for the number 1, and for all others.
+            count: the number, which replaces ``%1``.
+            parts: what replaces ``%2`` and so on.
+        """
         found = self.texts.get(one)
         forms = found if found is not None else (one, many)
         form = self.form(count) if found is not None else _as_in_english(count)

@@ -122,5 +122,10 @@ def gib(count: int) -> str:
 
 
 def foreign(text: object, most: int = 60) -> str:
-    """Escape and shorten text that somebody else wrote, so that it cannot break a line of the log or its encoding."""
+    """Escape and shorten text that somebody else wrote, so that it cannot break a line of the log or its encoding.
+
+    Args:
+        text: the text.
+        most: largest number of characters of the result.
+    """
     return repr(str(text)[:most])[1:-1]

@@ -182,6 +182,10 @@ def _in_time(waits: Sequence[RecordedWait], since: int) -> Iterator[tuple[Record
 
     The flag is False when the session joins the line, because the forecast is made then. It is True when the session
     starts, because the real wait is then known and the methods learn from it.
+
+    Args:
+        waits: the recording, in the order in which the sessions started.
+        since: number of the first session with a forecast.
     """
     asked = [each for each in waits if each.number >= since and each.simulated]
     over = iter(asked)

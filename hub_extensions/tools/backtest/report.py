@@ -198,6 +198,10 @@ def _coverage(shown: Sequence[ScoredForecast], left: float) -> str:
     """Draw the coverage of P90: the share of sessions that started within it, which should be 0.9.
 
     The forecasts are sorted by their median and divided into ten parts, each of which gets a bar.
+
+    Args:
+        shown: the forecasts with the real waits.
+        left: horizontal position of the diagram in the picture.
     """
     ordered = sorted(shown, key=lambda each: each.ours[0].p50)
     bars = []

@@ -31,6 +31,10 @@ def _how(state: State, row: TicketRow) -> str:
     """Return the outcome of a ticket (place in line): ``started``, ``left``, or ``changed`` if it wants other offers.
 
     "" if the ticket still waits for the same offers.
+
+    Args:
+        state: the state before the change.
+        row: the ticket as it is written now.
     """
     before = state.tickets.get(row.ticket.id)
     if row.end is not None:

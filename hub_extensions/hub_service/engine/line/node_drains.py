@@ -60,6 +60,11 @@ class NodeDrains:
     async def drain(self, node: str, why: str, admin: str) -> None:
         """Cordon a node, so that no new pods are placed on it, and record who ordered it and why.
 
+        Args:
+            node: name of the node.
+            why: the administrator's reason.
+            admin: name of the administrator.
+
         Raises:
             Refused: 409: not allowed, unknown node, cordoned already, or refused by the cluster. 503: it is not known
                 whether the node was cordoned.
@@ -81,6 +86,11 @@ class NodeDrains:
 
     async def undrain(self, node: str, why: str, admin: str) -> None:
         """Uncordon a node that was cordoned by `drain`.
+
+        Args:
+            node: name of the node.
+            why: the administrator's reason.
+            admin: name of the administrator.
 
         Raises:
             Refused: as for `drain`; 409 also if the node was not cordoned by an order of this service.

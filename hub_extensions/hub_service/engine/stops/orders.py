@@ -208,6 +208,11 @@ class AdminOrders:
     async def undrain(self, place: str, why: str, admin: str) -> None:
         """Open a card, a node or the machine to new servers again.
 
+        Args:
+            place: `Device.identity` of the card, `MACHINE`, or the name of a node.
+            why: the administrator's reason.
+            admin: name of the administrator.
+
         Raises:
             Refused: 400: no reason. 409: it is not drained.
         """

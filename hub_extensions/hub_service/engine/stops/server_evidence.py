@@ -91,7 +91,13 @@ class ServerEvidence:
         return PresentEvidence(policy, report, lease, sample, self._decisive_use(lease, sample))
 
     def observe(self, facts: ServerFacts, known: PresentEvidence, now: datetime) -> ServerFacts:
-        """Return the facts of a server after its present use and its last report are taken into account."""
+        """Update what the service remembers of a server by its present GPU use and its last report.
+
+        Args:
+            facts: what the service remembers of the server.
+            known: the measurements and limits of this moment.
+            now: the present time of the running clock, which stands still while hub or service is down.
+        """
         stop = self.state.stop_of(facts)
         if known.lease is None:
             active, renewed = self.state.hub_view.activity.get((facts.user, facts.server)), self.state.routes_renewed
@@ -299,7 +305,12 @@ class ServerEvidence:
         return culling.cpu_signs(None if last is None else clock.wall(last), report, clock.utc_now())
 
     def _used(self, lease: Lease, known: PresentEvidence) -> bool:
-        """Return whether the server's GPU has been used since its start, is used now, or a cell or terminal is busy."""
+        """Return whether the server's GPU has been used since its start, is used now, or a cell or terminal is busy.
+
+        Args:
+            lease: the server's lease (its right to the GPU).
+            known: the measurements of this moment.
+        """
         noted, report = self.state.uses.get(lease.id), known.report
         # if the use is unknown, a running cell or program is work
         runs = report is not None and bool(report.busy_kernels or report.busy_terminals)

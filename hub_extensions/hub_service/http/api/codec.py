@@ -130,7 +130,11 @@ def _json(body: bytes) -> Any:
 
 
 def _where(raw: object, wrong: Callable[[object], bool]) -> str | None:
-    """Return the dotted path of the first value or key for which `wrong` returns True.
+    """Return the dotted path of the first value or key in a body for which `wrong` returns True.
+
+    Args:
+        raw: the parsed JSON of the body.
+        wrong: returns whether a value or key is not allowed.
 
     Returns:
         "" if that is the whole body. `None` if nothing is wrong.
