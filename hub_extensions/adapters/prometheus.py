@@ -195,7 +195,7 @@ class Prometheus:
         return None if whole is None else whole / own
 
     def close(self) -> None:
-        """Close the connections. Can be called twice."""
+        """Close the connections to Prometheus. Can be called twice."""
         if self._client is not None:
             self._client.close()
             self._client = None

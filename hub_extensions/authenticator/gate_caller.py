@@ -42,7 +42,7 @@ class PendingReport:
     known: list[asyncio.Future[bool]] = field(default_factory=list)
 
     def merge(self, other: PendingReport) -> None:
-        """Add the sessions of another report of the same user."""
+        """Add the ended sessions of another report of the same user to this report."""
         mine, its = self.ended.sessions, other.ended.sessions
         both = None if mine is None or its is None else tuple(dict.fromkeys((*mine, *its)))
         self.ended = EndedSessions(self.ended.user, both)

@@ -57,7 +57,7 @@ class FormPage(BoundedBody, BaseHandler, ABC):  # type: ignore[misc]  # jupyterh
 
     @abstractmethod
     async def submitted(self) -> None:
-        """Carry out what the submitted form requests."""
+        """Carry out what the submitted form requests. Each page implements it."""
 
 
 class SessionsPage(FormPage):

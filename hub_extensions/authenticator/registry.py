@@ -117,16 +117,16 @@ class SessionRegistry:
         return self._ended.get(_hash_of(cookie)) if cookie else None
 
     def of_user(self, user_id: int) -> Sequence[SignOnSession]:
-        """Return a user's sessions, the most recently used first."""
+        """Return a user's sign-on sessions (signed-in browsers), the most recently used first."""
         found = [self._living[each] for each in self._by_user.get(user_id, ())]
         return sorted(found, key=lambda each: (each.last_use, each.id), reverse=True)
 
     def ids(self) -> set[str]:
-        """Return the public ids of all living sessions."""
+        """Return the public ids of all sign-on sessions (signed-in browsers) that have not ended."""
         return {each.id for each in self._living.values()}
 
     def users(self) -> Sequence[int]:
-        """Return the ids of users who have a living session."""
+        """Return the hub's ids of the users who have a sign-on session (a signed-in browser) that has not ended."""
         return list(self._by_user)
 
     def use(self, session: SignOnSession) -> None:
@@ -178,7 +178,7 @@ class SessionRegistry:
         return [each for each in self._ended.values() if each.ended is not None and each.ended >= since]
 
     def cause_of(self, session_id: str) -> str:
-        """Return why the session with this public id ended recently; "" if unknown."""
+        """Return why the sign-on session with this public id ended recently (`EndCause`); "" if unknown."""
         return next((each.cause for each in self._ended.values() if each.id == session_id), "")
 
     def all_ended(self) -> Iterable[SignOnSession]:

@@ -219,7 +219,7 @@ class UserServers:
         return True
 
     async def stop(self, user: Any, name: str) -> None:
-        """Stop a server or cancel its spawn, as the hub's API does."""
+        """Stop a user's server or cancel its spawn, as the hub's API does."""
         spawner = user.spawners[name]
         if spawner.pending == "stop":
             return

@@ -316,7 +316,7 @@ class SessionEnder:
         return deleted, kept
 
     def delete_late_tokens(self) -> None:
-        """Delete tokens and codes that a request received while its session ended."""
+        """Delete tokens and OAuth codes that a request received while its session ended."""
         db, ids = self._app.db, [each.hub_session for each in self._registry.ended_recently()]
         if not ids:
             return

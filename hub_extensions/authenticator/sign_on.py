@@ -130,7 +130,7 @@ class HubSignOn:
         return True
 
     def clear_cookie(self, handler: Any) -> None:
-        """Delete the session's cookie in the browser."""
+        """Delete the cookie of the sign-on session in the browser."""
         handler.clear_cookie(COOKIE, path=handler.hub.base_url)
 
     def _cookie_options(self, handler: Any) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class HubSignOn:
         return user_id in self.registry.unknown
 
     def stops_of(self, user_id: int) -> list[PendingStop]:
-        """Return the pending stops of a user's servers, the earliest first."""
+        """Return the pending stops of a user's servers (stops because a session ended), the earliest first."""
         return [each for each in self.registry.store.stops() if each.user_id == user_id]
 
     # ---------------------------------------------------------------- audit log, admins, work of each minute
@@ -168,7 +168,7 @@ class HubSignOn:
         self._log_event(event)
 
     def record(self, event: SignOnEvent) -> None:
-        """Write an event to the audit log."""
+        """Write an event to the audit log of sign-ons."""
         with self.registry.store.transaction():
             self.registry.store.record(event)
         self._log_event(event)
@@ -186,7 +186,7 @@ class HubSignOn:
         self._app.log.info("sign-on %s", event.as_json())
 
     async def _run(self) -> None:
-        """Do the work of each minute as long as the hub runs."""
+        """Do the regular work of sign-on sessions once a minute, as long as the hub runs."""
         await self._app._start_future
         minutes, resumed = 0, False
         while True:

@@ -57,7 +57,7 @@ class SignedRequest:
     body: str
 
     def signed(self, secret: str) -> str:
-        """Return the value of the header ``Authorization``, with the signature."""
+        """Return the value of the request's header ``Authorization``, which contains the signature."""
         return (
             f"{SCHEME} life={self.life}, time={_spelled(self.time)}, clock={_spelled(self.clock)}, nonce={self.nonce}, "
             f"body={self.body}, signature={self._signature(secret)}"
@@ -110,7 +110,7 @@ class SignedAnswer:
     body: str
 
     def signed(self, secret: str) -> str:
-        """Return the value of the header `ANSWER_HEADER`, with the signature."""
+        """Return the value of the answer's header `ANSWER_HEADER`, which contains the signature."""
         return (
             f"life={self.life}, time={_spelled(self.time)}, clock={_spelled(self.clock)}, "
             f"signature={self._signature(secret)}"

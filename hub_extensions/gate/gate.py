@@ -183,7 +183,7 @@ class Gate:
         return bool(expected) and len(sent) == 1 and hmac.compare_digest(sent[0].encode(), expected.encode())
 
     def use_catalogue(self, apps: AppCatalogue) -> None:
-        """Replace the apps by those of this catalogue."""
+        """Replace the apps of the gate by those of this catalogue."""
         self.apps = {app.name: app for app in apps}
         self._origins = {app.name: origin_of(app) for app in apps}
 

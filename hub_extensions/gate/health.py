@@ -39,7 +39,7 @@ class HealthWatch:
         self.states = {name: state for name, state in self.states.items() if name in names}
 
     async def run(self) -> None:
-        """Check all apps periodically until cancelled."""
+        """Check periodically whether the apps answer, until cancelled."""
         while True:
             await self.check_all()
             await asyncio.sleep(HEALTH_EVERY.total_seconds())

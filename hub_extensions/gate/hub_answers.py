@@ -61,7 +61,7 @@ class KnownToken:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the hub did not answer the last request about this token."""
+        """Whether the hub gave no answer when it was last asked about this token."""
         return self.failed_at != float("-inf")
 
     def forget(self) -> None:
@@ -165,7 +165,7 @@ class HubAnswers:
             raise
 
     def _pass_turn(self) -> None:
-        """End a check of an unknown token, and let the next waiting one start."""
+        """End the check of an unknown token, and let the next token that waits be checked."""
         while (waiter := self._queue.take()) is not None:
             if not waiter.done():
                 waiter.set_result(True)

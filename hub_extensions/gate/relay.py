@@ -94,7 +94,7 @@ class RelaySocket(WebSocketHandler):
             self._app_side.close()
 
     async def open(self, *args: str, **kwargs: str) -> None:
-        """Start to relay. Both sides, browser and app, are connected now."""
+        """Start to relay messages between browser and app. Both WebSockets are connected now."""
         self._tasks = [asyncio.ensure_future(self._from_app()), asyncio.ensure_future(self._until_over())]
 
     def on_message(self, message: str | bytes) -> Awaitable[None] | None:

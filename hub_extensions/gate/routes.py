@@ -61,7 +61,7 @@ class GatePage(RequestHandler):
         self.gate, self.signatures = gate, signatures
 
     def set_default_headers(self) -> None:
-        """Forbid caching, content sniffing and referrers."""
+        """Set headers that forbid caching, content sniffing and referrers."""
         self.clear_header("Server")
         for name, value in COMMON_HEADERS.items():
             self.set_header(name, value)
@@ -195,7 +195,7 @@ class SignOutPage(GatePage):
     """Handler that ends the session at the gate, then redirects to the hub's sign-out, which ends everything else."""
 
     async def post(self) -> None:
-        """Sign out. Requests from pages of other origins are refused."""
+        """Sign the user of this browser out. Requests from pages of other origins are refused."""
         if self.facts.is_cross_origin(self.origin):
             self.refuse("foreign-origin", 403)
             return

@@ -301,7 +301,7 @@ class GateSessions:
         return await self._in_store(self._store.finish, state)
 
     def close(self) -> None:
-        """Finish writing, then close the database."""
+        """Finish writing sessions, then close the database."""
         self._writer.shutdown()
         self._store.close()
 

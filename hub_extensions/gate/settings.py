@@ -55,7 +55,7 @@ class GateSettings(GateConfig):
 
     @property
     def folder(self) -> Path:
-        """`state_dir` as a path."""
+        """The gate's own folder (`state_dir`) as a path."""
         return Path(self.state_dir)
 
     @property
@@ -93,5 +93,5 @@ class GateSettings(GateConfig):
         return settings if settings.database_url or not named else replace(settings, database_url=named)
 
     def dump(self, path: str | os.PathLike[str]) -> None:
-        """Write the file atomically with mode 0600."""
+        """Write the settings to a file, atomically and with mode 0600."""
         write_settings(path, self)

@@ -140,14 +140,14 @@ class StoreLock:
         return True
 
     def holder(self) -> str:
-        """Return the id of the process that holds the lock, for the log; "not known" if the file does not have it."""
+        """Return the id of the process that holds the lock on the store, for the log; "not known" if unknown."""
         try:
             return self._path.read_text().strip() or "not known"
         except OSError:
             return "not known"
 
     def free(self) -> None:
-        """Release the lock. Can be called twice."""
+        """Release the lock on the store. Can be called twice."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -46,7 +46,7 @@ class Listener(Protocol):
     every_seconds: float
 
     def push(self, text: str) -> asyncio.Future[None] | None:
-        """Send a text.
+        """Send a text to the panel.
 
         Returns:
             A future that is done when the text has left this process; `None` if the connection is closed.
@@ -54,7 +54,7 @@ class Listener(Protocol):
         ...
 
     def drop(self, code: int, reason: str) -> None:
-        """Close the connection with a close code of RFC 6455 and a reason."""
+        """Close the panel's connection with a close code of RFC 6455 and a reason."""
         ...
 
 
@@ -123,7 +123,7 @@ class Broadcast:
 
     @property
     def watched(self) -> bool:
-        """Return whether a panel is connected."""
+        """Return whether a GPU panel is connected to this server."""
         return bool(self._listeners)
 
     def use(self, link: ServiceLink) -> None:
@@ -167,7 +167,7 @@ class Broadcast:
             self._sampler.unwatch(listener)
 
     def stop(self) -> None:
-        """Close all connections at the end of the server."""
+        """Close the connections of all panels at the end of the server."""
         if self._task is not None:
             self._task.cancel()
         for listener in tuple(self._listeners):

@@ -104,7 +104,7 @@ class EndEvents:
         self._clock = clock
 
     def take(self, state: ServerState) -> None:
-        """Send the events that follow from a new state of the service."""
+        """Send pages the events about the stop of this server that follow from a new state of the service."""
         for kind in self._watch.due(state, self._clock(), datetime.now(timezone.utc)):
             self._send(kind, state.countdown, state.keep)
 

@@ -59,7 +59,7 @@ class KernelReader:
         self._logs_failure = True
 
     def kernels(self) -> tuple[Kernel, ...]:
-        """Return the kernels of the last refresh with their current age."""
+        """Return this server's kernels as of the last refresh, with their current age."""
         now = monotonic()
         return tuple(
             replace(known.kernel, age_seconds=None if known.began is None else max(0.0, now - known.began))

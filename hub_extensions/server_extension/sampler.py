@@ -45,11 +45,11 @@ class Reader(Protocol):
     """The reader of the GPUs for the sampler: ``adapters.nvml.reader.Nvml`` or ``adapters.simulated.SimulatedGpus``."""
 
     def read(self, now: datetime) -> InventoryReading:
-        """Read all devices once. Raises ``GpusUnavailable``."""
+        """Read all GPU devices once. Raises ``GpusUnavailable``."""
         ...
 
     def close(self) -> None:
-        """Close the connection to the driver."""
+        """Close the connection to the GPU driver."""
         ...
 
 
@@ -186,14 +186,14 @@ class Sampler:
         self._after_reading = after_reading or self._after_reading
 
     def start(self) -> None:
-        """Start the thread; does nothing without a GPU, or if it already runs."""
+        """Start the thread that reads the GPU; does nothing without a GPU, or if it already runs."""
         if not (self._uuids or self._finds) or self._thread is not None:
             return
         self._thread = threading.Thread(target=self._run, name="jupyterhub-gpu-sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; does not wait for a call of the driver that hangs."""
+        """End the thread that reads the GPU; does not wait for a call of the driver that hangs."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()

@@ -140,7 +140,7 @@ class ServiceLink:
         self.note = None if address is not None else NOT_UNDER_A_HUB
 
     def start(self) -> None:
-        """Start the requests; needs a running event loop."""
+        """Start to send requests to the GPU service periodically; needs a running event loop."""
         if self._address is None or self._task is not None:
             return
         # a separate client, so that a slow service does not use up the connections of the server
@@ -197,11 +197,14 @@ class ServiceLink:
             self.soon()
 
     def soon(self) -> None:
-        """Send the next request now, for example because the panel was opened."""
+        """Send the next request to the GPU service now, for example because the panel was opened."""
         self._wake.set()
 
     def period(self) -> float:
-        """Return the seconds until the next request. The closer the stop of the server, the shorter."""
+        """Return the seconds until the next request to the GPU service.
+
+        The closer the stop of the server, the fewer.
+        """
         state = self.state
         if self._strangers:
             seconds = POLL_STRANGER_SECONDS * 2.0 ** min(self._strangers - 1, 10)

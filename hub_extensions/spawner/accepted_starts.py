@@ -44,14 +44,14 @@ class AcceptedStart:
     options: UserOptions
 
     def to_state(self) -> dict[str, Any]:
-        """Return the record as it is stored in the state of its spawner."""
+        """Return the record of an accepted start as it is stored in the state of its spawner."""
         options = self.options.to_dict()
         # `offers` is for an earlier version of the hub, should the administrator go back to it
         return {"at": self.at.isoformat(), "offers": list(self.options.offers), "options": options}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> AcceptedStart | None:
-        """Return the record in a spawner's state, or None if the state does not contain a readable record."""
+        """Return the record of an accepted start that a spawner's state contains; None without a readable record."""
         try:
             kept = (state or {})[KEY]
             at = datetime.fromisoformat(kept["at"])

@@ -102,7 +102,7 @@ class AuditHub:
                     self.left_over.append((name, str(problem)))
 
     async def remove(self, name: str) -> None:
-        """Remove an account and its token. Raises HubDeclined."""
+        """Remove one of the audit's test accounts from the hub, with its token. Raises HubDeclined."""
         if not name.startswith(ACCOUNT):
             raise ValueError(f"{name} is no account of an audit")
         try:

@@ -33,11 +33,11 @@ class RawAnswer:
     body: bytes = b""
 
     def header(self, name: str) -> str:
-        """Return the first value of a header, or "" if the answer lacks it."""
+        """Return the first value of a header of this answer, or "" if the answer lacks the header."""
         return next((value for known, value in self.headers if known == name.lower()), "")
 
     def all(self, name: str) -> tuple[str, ...]:
-        """Return each value of a header."""
+        """Return all values of a header of this answer, in the order received."""
         return tuple(value for known, value in self.headers if known == name.lower())
 
 

@@ -202,12 +202,12 @@ class HubApi:
         return tuple(_user(model) for model in await self._all_users({}))
 
     async def user(self, name: str) -> HubUser | None:
-        """Return one user, or `None` if the hub does not know the name."""
+        """Ask the hub for one user. Return `None` if the hub does not know the name."""
         model = await self._one_user(name, _LIST)
         return None if model is None else _user(model)
 
     async def server(self, user: str, server: str) -> HubServer | None:
-        """Return one server, or `None` if it is stopped or does not exist."""
+        """Ask the hub for one server. Return `None` if it is stopped or does not exist."""
         return _server_in(await self._one_user(user, _LIST), server)
 
     async def start(self, user: str, server: str, options: Mapping[str, object], *, returns: bool = False) -> bool:
@@ -342,7 +342,7 @@ class HubApi:
         return True
 
     def close(self) -> None:
-        """Close the clients. Can be called twice."""
+        """Close the HTTP clients for the hub. Can be called twice."""
         while self._clients:
             self._clients.popitem()[1].close()
 

@@ -111,7 +111,7 @@ class KubernetesApi:
         self._client = await self._read_configuration()
 
     async def close(self) -> None:
-        """Close all connections. Can be called twice."""
+        """Close all connections to the API server. Can be called twice."""
         for client in (self._client, self._retired):
             if client is not None:
                 await client.close()  # type: ignore[no-untyped-call]

@@ -124,7 +124,7 @@ class Reflector(Generic[T]):
         return now if self._open else self._read_at
 
     async def run(self) -> None:
-        """Keep the values up to date until cancelled."""
+        """Keep the copy of the API server's objects up to date, until cancelled."""
         while True:
             try:
                 delay = await self._read_once()
@@ -293,7 +293,7 @@ class _Delays:
         self._tries = 0
 
     def again(self) -> None:
-        """Start with the shortest delay again, after a success."""
+        """Let the next delay between two attempts be the shortest one again, after a success."""
         self._tries = 0
 
     def following(self, at_least: float | None = None) -> float:

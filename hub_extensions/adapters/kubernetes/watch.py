@@ -153,7 +153,7 @@ class ClusterWatch:
             return  # the view has the problem
 
     async def close(self) -> None:
-        """Stop all watches. Can be called twice."""
+        """Stop all watches of the cluster. Can be called twice."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:

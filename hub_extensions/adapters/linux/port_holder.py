@@ -95,7 +95,7 @@ class PortHolder:
         threading.Thread(target=self._serve, args=(door,), name="gpu-port", daemon=True).start()
 
     def close(self) -> None:
-        """Release the port. A running hub never does this."""
+        """Release the port of the GPU service. A running hub never does this."""
         with self._lock:
             for each in self._sockets:
                 each.close()

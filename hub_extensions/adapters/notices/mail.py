@@ -44,7 +44,7 @@ class MailServer:
     seconds: float = SECONDS
 
     async def send(self, message: EmailMessage) -> None:
-        """Deliver the message. Raises NotSent."""
+        """Deliver the message to the mail server. Raises NotSent."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[NotSent | None] = loop.create_future()
 

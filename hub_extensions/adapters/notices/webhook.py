@@ -80,7 +80,7 @@ class Webhook:
             raise NotSent(f"The webhook answers with an error ({status}).")
 
     def close(self) -> None:
-        """Close the connections. Can be called twice."""
+        """Close the connections to the webhook. Can be called twice."""
         if self._client is not None:
             self._client.close()
             self._client = None

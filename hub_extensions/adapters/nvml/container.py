@@ -53,7 +53,7 @@ class OwnDevices:
         self._patience = _REOPEN_SECONDS
 
     def read(self, reading: ReadingBuilder) -> None:
-        """Add the devices to `reading`. Raises `NvmlFailure` if none can be read."""
+        """Read this server's devices and add them to `reading`. Raises `NvmlFailure` if none can be read."""
         self._find_devices(reading.driver)
         failures: list[NvmlFailure] = []
         for uuid in self._uuids:

@@ -38,21 +38,21 @@ class NvmlFailure(Exception):
 
     @property
     def concerns_machine(self) -> bool:
-        """Return whether the failure affects the driver as a whole."""
+        """Return whether this failed call of NVML shows that the driver as a whole does not work."""
         return self.scope is Scope.MACHINE
 
     @property
     def concerns_device(self) -> bool:
-        """Return whether the GPU cannot be queried any more, because it is lost."""
+        """Return whether this failed call of NVML shows that the GPU is lost, so that it cannot be queried any more."""
         return self.scope is Scope.DEVICE
 
     @property
     def lasting(self) -> bool:
-        """Return whether the same call would fail in the same way a second later."""
+        """Return whether the call of NVML that failed would fail in the same way a second later."""
         return self.code in _LASTING
 
     def as_unavailable(self) -> GpusUnavailable:
-        """Convert to the exception that the rest of the program uses."""
+        """Convert this failure of NVML to the exception that the rest of the program uses."""
         return GpusUnavailable(self.state, self.reason)
 
 

@@ -66,7 +66,7 @@ class Nvml:
                 was_open = False  # the driver was reloaded meanwhile, so its next answer counts
 
     def close(self) -> None:
-        """Close the driver. The next `read` opens it again."""
+        """Close the GPU driver's library. The next `read` opens it again."""
         self._close(reopening=False)
 
     def _close(self, *, reopening: bool) -> None:

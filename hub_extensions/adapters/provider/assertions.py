@@ -56,7 +56,10 @@ class AssertionKeys(Protocol):
     """Where the gate's signing keys are stored: in files (`KeyFolder`) or in a shared database (`SharedKeys`)."""
 
     def all(self) -> list[AssertionKey]:
-        """Return the keys, the oldest first."""
+        """Return the keys with which the gate signs assertions, the oldest first.
+
+        Assertions are the tokens that identify a caller to an app.
+        """
         ...
 
     def add(self, name: str, text: str) -> None:
@@ -101,7 +104,7 @@ class SharedKeys:
         self._newest, self._known = "", [""]
 
     def all(self) -> list[AssertionKey]:
-        """Return the keys that this gate's secret can unseal, the oldest first."""
+        """Return the gate's signing keys that its secret can decrypt, the oldest first."""
         rows = self._store.keys()
         found = [(name, unseal(sealed, self._secret)) for name, sealed in rows.items()]
         self._newest = max(rows, default="")
@@ -155,11 +158,11 @@ class AssertionSigner:
         return self._keys[0]
 
     def published(self) -> Mapping[str, Any]:
-        """Return the published keys (JWKS), the signing key first."""
+        """Return the keys that apps may use to verify the gate's assertions (JWKS), the signing key first."""
         return {"keys": [dict(key.public) for key in self._keys]}
 
     def sign(self, identity: CallerIdentity, app: str) -> str:
-        """Return a signed assertion that identifies this person to this app."""
+        """Return an assertion: a signed token that tells the app `app` who the caller is."""
         key, now = self.key, int(time.time())
         claims = {
             "iss": self._issuer,

@@ -466,7 +466,7 @@ class Provider:
         return getattr(error, "strerror", None) or str(error)[:200] or type(error).__name__
 
     def close(self) -> None:
-        """Close the connections. Can be called twice."""
+        """Close the connections to the OpenID provider. Can be called twice."""
         if self._client is not None:
             self._client.close()
             self._client = None

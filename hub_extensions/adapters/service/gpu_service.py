@@ -251,7 +251,7 @@ class GpuServiceClient:
         await self._send(self._reports, "POST", "hub/without-session", None, message, REPORT_SECONDS)
 
     async def sessions_ended(self, ended: EndedSessions) -> None:
-        """Have the service drop the logins that it has cached for these sessions."""
+        """Have the GPU service drop the logins that it has cached for these ended sessions."""
         await self._send(self._reports, "POST", "hub/sessions-ended", None, ended, REPORT_SECONDS)
 
     async def form(
@@ -325,7 +325,7 @@ class GpuServiceClient:
                 del self._waiters[(user, server)]
 
     async def close(self) -> None:
-        """Close the connections. Only tests need this."""
+        """Close the connections to the GPU service. Only tests need this."""
         self._closed = True
         if self._stream is not None:
             self._stream.cancel()

@@ -69,7 +69,7 @@ class _Entry:
         self.giving_up = None
 
     def fail(self, why: Exception) -> None:
-        """End the caller's wait for the answer with the error `why`."""
+        """Let the caller who waits for the answer to this request get the error `why`."""
         if not self.answer.done():
             self.answer.set_exception(why)
             self.answer.exception()  # marks it as retrieved, because nobody may wait for it any more
@@ -127,7 +127,7 @@ class Outbox:
         self._waiting = [each for each in self._waiting if each.answer is not answer or id(each) in under_way]
 
     def try_now(self) -> None:
-        """End the pause between two attempts, because the service answers again."""
+        """Send the waiting requests without waiting for the end of the pause, because the service answers again."""
         self._try_now.set()
 
     async def close(self) -> None:

@@ -65,13 +65,13 @@ class SimulatedGpus:
         return InventoryReading(now, self.layout.devices, samples)
 
     def close(self) -> None:
-        """Drop the processor times, so that the next reading is treated as the first."""
+        """Drop the processor times of the last reading, so that the next reading is treated as the first."""
         self._at = None
         self._before = {}
         self._use = {}
 
     def _running(self) -> dict[str, list[Process]]:
-        """Return the kernels on each device, by uuid of the device."""
+        """Return uuid of a simulated device -> the Jupyter kernels that run on it."""
         running: dict[str, list[Process]] = {device.uuid: [] for device in self.layout.devices}
         for process in self._processes():
             if not process.kernel or process.lease is None:

@@ -98,7 +98,7 @@ class DatabaseLock:
             )
 
     def close(self) -> None:
-        """Release the lock. Can be called twice."""
+        """Release the lock on the database. Can be called twice."""
         try:
             self._thread.submit(self._give_back).result()
         except RuntimeError:

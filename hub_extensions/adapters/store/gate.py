@@ -135,7 +135,7 @@ class GateStore:
             return [StoredSession(**row) for row in connection.execute(sa.select(_SESSIONS)).mappings()]
 
     def session(self, id: str) -> StoredSession | None:
-        """Return the session with this id; `None` if it is not stored."""
+        """Return the stored session of a browser with this id; `None` if it is not stored."""
         with self._engine.begin() as connection:
             row = connection.execute(sa.select(_SESSIONS).where(_SESSIONS.c.id == id)).mappings().first()
         return None if row is None else StoredSession(**row)
@@ -256,7 +256,7 @@ class GateStore:
         self._engine.dispose()
 
     def _notify(self, connection: Connection, news: News) -> None:
-        """Send `news` to the other gates when this transaction is committed."""
+        """Send `news` to the other gates with the same database, when this transaction is committed."""
         if self.is_shared:
             for letter in letters_of(news):
                 connection.execute(sa.select(sa.func.pg_notify(CHANNEL, letter)))

@@ -102,7 +102,7 @@ class NewsFromOthers:
             raise StoreUnavailable(f"{self._where} does not tell what other gates do: {kind}") from None
 
     def close(self) -> None:
-        """Close the connection, which releases the lock."""
+        """Close the connection to the shared database. That releases the lock for the work of only one gate."""
         connection, self._connection, self.leads = self._connection, None, False
         if connection is not None:
             connection.invalidate()

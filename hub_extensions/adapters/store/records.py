@@ -206,5 +206,5 @@ class Changes:
 
     @property
     def empty(self) -> bool:
-        """Return whether there is nothing to write."""
+        """Return whether these changes contain nothing that has to be written to the store."""
         return not any(getattr(self, each.name) for each in fields(self) if each.name != "end")

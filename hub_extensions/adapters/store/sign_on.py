@@ -144,11 +144,11 @@ class SignOnStore:
             raise
 
     def sessions(self) -> list[SignOnSession]:
-        """Return all sessions, also ended ones."""
+        """Return all stored sign-on sessions (signed-in browsers), also ended ones."""
         return [SignOnSession(**row) for row in self._connection.execute(sa.select(SESSIONS)).mappings()]
 
     def put(self, sessions: Iterable[SignOnSession]) -> None:
-        """Write new sessions, and replace sessions that have changed."""
+        """Write sign-on sessions (signed-in browsers): new ones are added, changed ones replaced."""
         upsert(self._connection, SESSIONS, map(asdict, sessions))
 
     def note_uses(self, last_uses: Mapping[str, datetime]) -> None:
@@ -160,11 +160,11 @@ class SignOnStore:
         self._connection.execute(change.values(last_use=sa.bindparam("used", type_=UtcTime())), rows)
 
     def forget_ended(self, before: datetime) -> None:
-        """Remove sessions that ended before a time."""
+        """Remove sign-on sessions (signed-in browsers) that ended before a time."""
         self._connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.ended < before))
 
     def record(self, event: SignOnEvent) -> None:
-        """Add an event to the audit log."""
+        """Add an event to the audit log of sign-ons."""
         self._connection.execute(sa.insert(EVENTS), asdict(event))
 
     def events(self, user: str | None, most: int) -> list[SignOnEvent]:
@@ -193,7 +193,7 @@ class SignOnStore:
         self._connection.execute(sa.update(EVENTS).where(gone).values(by=""))
 
     def stops(self) -> list[PendingStop]:
-        """Return the pending stops, the oldest first."""
+        """Return the pending stops (servers that have to stop because a session ended), the oldest first."""
         rows = self._connection.execute(sa.select(STOPS).order_by(STOPS.c.at)).mappings()
         return [PendingStop(**row) for row in rows]
 

@@ -214,7 +214,7 @@ class ProviderStore:
         return True
 
     def forget_logouts(self, now: datetime) -> None:
-        """Remove ids of logout tokens that have expired."""
+        """Remove the stored ids of logout tokens (with which the provider reports a sign-out) that have expired."""
         self._connection.execute(sa.delete(LOGOUTS).where(LOGOUTS.c.expires_at < now))
 
     @property

@@ -278,7 +278,7 @@ class Store:
             raise StoreUnavailable(f"No copy of the file {file} (database_url) could be made: {error}.") from error
 
     def close(self) -> None:
-        """Finish what was requested and close the database. Can be called twice."""
+        """Finish the writes that were requested, and close the database. Can be called twice."""
         try:
             last: Future[None] = self._thread.submit(self._engine.dispose)
         except RuntimeError:

@@ -114,7 +114,7 @@ class LogoutTokens:
             self._auth.record("logout-refused", cause=code)
 
     def is_too_much(self, address: str) -> bool:
-        """Return whether this address has sent too many tokens that were refused."""
+        """Return whether this address has sent too many logout tokens that were refused."""
         recent = self._bad.get(address, [])
         return len(recent) >= MAX_BAD_PER_MINUTE and time.monotonic() - recent[0] < 60
 

@@ -53,7 +53,7 @@ class FailurePageMixin:
     """Mixin for a handler of the hub: shows a `SignOnFailed` as a page, and keeps the query's secrets out of logs."""
 
     async def show_failure(self: Any, failure: SignOnFailed) -> None:
-        """Show the page, and log a line with the random number that the page shows."""
+        """Show the page of a failed sign-in, and log a line with the random number that the page shows."""
         number = secrets.token_hex(4)
         self.log.warning("sign-on refused (%s) %s: %s", number, failure.code, failure.sentence)
         LOGINS_REFUSED.labels(failure.code).inc()

@@ -112,7 +112,7 @@ class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignor
     """Cause in the audit log if the hub refuses the user without a reason."""
 
     async def get(self) -> None:
-        """Complete a sign-in, or show why it failed."""
+        """Complete a sign-in when the browser returns from the provider, or show why it failed."""
         self.set_header("Cache-Control", "no-store")
         self.set_header("Referrer-Policy", "no-referrer")
         try:
@@ -164,7 +164,7 @@ class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignor
         return login
 
     async def _check_issuer(self) -> None:
-        """Check which provider answers (RFC 9207). Raises SignOnFailed."""
+        """Check that the answer comes from the configured provider (RFC 9207). Raises SignOnFailed."""
         try:
             metadata: ProviderMetadata = await self.authenticator.provider.metadata()
         except (ProviderAway, ProviderUnusable) as problem:

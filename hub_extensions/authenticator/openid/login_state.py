@@ -89,7 +89,7 @@ class UsedLogins:
         self._used: dict[str, float] = {}
 
     def use(self, login: PendingLogin) -> bool:
-        """Mark a sign-in as used. Return False if it was used before."""
+        """Mark a sign-in as completed. Return False if it was completed before, so that its cookie was copied."""
         name = cookie_name(login.state)
         if name in self._used:
             return False

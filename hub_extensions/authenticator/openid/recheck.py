@@ -85,7 +85,7 @@ class ProviderRecheck:
         self._work = asyncio.ensure_future(self._run())
 
     def wake(self) -> None:
-        """Start checking at once, because sessions were marked to be checked."""
+        """Start checking sessions at the provider at once, because some were marked to be checked."""
         self._wakes.set()
 
     async def check_user(self, user_id: int) -> None:

@@ -113,7 +113,7 @@ class NodeCount:
 
     @property
     def silent(self) -> bool:
-        """Whether the node does not answer, or is not ready."""
+        """Whether the devices are not given to servers because the node does not answer, or is not ready."""
         return self.because in (NODE_SILENT, NOT_READY)
 
 
@@ -166,7 +166,7 @@ class DeviceKind:
 
     @property
     def label(self) -> str:
-        """The value of NVIDIA's product label."""
+        """The node's value of NVIDIA's product label for these devices; "" if the node lacks it."""
         return self.mark(NODE_PRODUCT)
 
     def mark(self, label: str) -> str:
@@ -253,7 +253,7 @@ class NodeReadings:
         return reading
 
     def forget_other_nodes(self, nodes: Collection[str]) -> None:
-        """Remove all nodes from the cache except these."""
+        """Remove all nodes except these from the cache of counted devices."""
         self._kept = {name: kept for name, kept in self._kept.items() if name in nodes}
         self._labels = {name: labels for name, labels in self._labels.items() if name in nodes}
 

@@ -60,7 +60,7 @@ class PodState:
 
     @property
     def message(self) -> str:
-        """The explanation for the user in English."""
+        """The explanation of the pod's state for the user, in English."""
         return as_text(self.reasons)
 
 
@@ -152,17 +152,17 @@ class _PodView:
         return self.pod.get("status") or {}
 
     def containers(self) -> Iterator[Json]:
-        """Yield the statuses of the containers, the server's own first."""
+        """Yield the status of each container of the pod, that of the server itself first."""
         mine = list(self.status.get("containerStatuses") or ())
         yield from sorted(mine, key=lambda container: container.get("name") != CONTAINER)
         yield from self.status.get("initContainerStatuses") or ()
 
     def server(self) -> Json:
-        """The status of the server's own container; empty before it exists."""
+        """The status of the container in which the server itself runs; empty before it exists."""
         return next((one for one in self.containers() if one.get("name") == CONTAINER), {})
 
     def event(self, *reasons: str) -> Json | None:
-        """Return the latest event with one of these reasons; None if there is none."""
+        """Return the latest event of the pod with one of these reasons; None if there is none."""
         found = [event for event in self.events if event.get("reason") in reasons]
         return max(reversed(found), key=_order, default=None)  # of equal times the last in the list
 

@@ -118,12 +118,12 @@ class Pool:
 
     @property
     def free(self) -> int:
-        """Number of free whole devices."""
+        """Number of whole devices of this pool that are free."""
         return self.room.get(WHOLE, 0)
 
     @property
     def silent(self) -> bool:
-        """Whether a node of the pool does not answer."""
+        """Whether a node that has devices of this pool does not answer."""
         return any(count.silent for count in self.nodes)
 
 
@@ -298,11 +298,11 @@ class _Holders:
                 self._ours.setdefault(pod.node, []).append(pod.uid)
 
     def on(self, node: str) -> Sequence[PodFacts]:
-        """Return the pods on a node."""
+        """Return the pods on a node that hold devices."""
         return self._on.get(node, ())
 
     def ours_on(self, node: str) -> frozenset[str]:
-        """Return the uids of the pods on a node that are servers of this hub."""
+        """Return the uids of those pods on a node that are servers of this hub."""
         found = self._ours.get(node)
         return frozenset(found) if found else _NOBODY
 

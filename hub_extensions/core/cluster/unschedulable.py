@@ -56,7 +56,7 @@ class Unschedulable:
 
     @property
     def message(self) -> str:
-        """The explanation for the user in English."""
+        """The explanation for the user why the pod cannot be scheduled, in English."""
         return as_text(self.reasons)
 
 

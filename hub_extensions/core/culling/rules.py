@@ -57,7 +57,7 @@ class RuleWindow:
     last: date | None = None
 
     def holds(self, now: datetime) -> bool:
-        """Return whether a time (aware) is within the window."""
+        """Return whether a time (aware) is within the times at which the rule applies."""
         local = now.astimezone(self.zone)
         day, minute = local.date(), local.hour * 60 + local.minute
         in_term = (self.first is None or self.first <= day) and (self.last is None or day <= self.last)

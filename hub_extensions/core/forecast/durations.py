@@ -207,11 +207,11 @@ class DurationHistory:
         return self._trust[self._class(user)]
 
     def of(self, user: str) -> UsesOf:
-        """Return the latest finished uses of a user; empty if there are none."""
+        """Return the latest finished uses (servers' times with a GPU) of a user; empty if there are none."""
         return self._users.get(user, NO_USES)
 
     def of_offer(self, offer: Hashable) -> UsesOf:
-        """Return the pool's latest finished uses of an offer; empty if there are none."""
+        """Return the pool's latest finished uses (servers' times with a GPU) of an offer; empty if there are none."""
         return self._offers.get(offer, NO_USES)
 
     def number_of(self, offer: Hashable) -> int:
@@ -219,7 +219,7 @@ class DurationHistory:
         return self._numbers.setdefault(offer, len(self._numbers))
 
     def pool(self, most: int = OF_THE_POOL) -> Sequence[PastUse]:
-        """Return the pool's last uses, at most `most`, the latest first."""
+        """Return the pool's last finished uses (servers' times with a GPU), at most `most`, the latest first."""
         return tuple(islice(self._pool, most))
 
     def _class(self, user: str) -> int:

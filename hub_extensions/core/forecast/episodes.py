@@ -183,7 +183,7 @@ class BusyEpisodes:
 
     @property
     def lessons(self) -> Lessons:
-        """The corrections for the next forecast."""
+        """The corrections for the next forecast that follow from the errors of earlier ones."""
         if self._lessons is None:
             rules, count = self._rules, len(self._batches)
             first_helps = count >= rules.batches and sum(each.gain.value for each in self._batches) > 0

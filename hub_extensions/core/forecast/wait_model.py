@@ -83,7 +83,7 @@ class WaitModel:
 
     @property
     def starting(self) -> float:
-        """The median of the latest starts, in seconds from admission to ready."""
+        """The median duration of the latest starts of servers, in seconds from admission to ready."""
         ordered = sorted(self._starts)
         return ordered[len(ordered) // 2] if ordered else FIRST_START
 

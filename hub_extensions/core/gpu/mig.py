@@ -66,12 +66,15 @@ class MigProfile:
 
     @property
     def name(self) -> str:
-        """The driver's name: ``1g.10gb+me``."""
+        """The name that the driver uses for this MIG profile, such as ``1g.10gb+me``."""
         return self._text("+")
 
     @property
     def resource(self) -> str:
-        """The resource form, which is also the id of the offer and of the pool: ``mig-1g.10gb.me``."""
+        """The form that names of Kubernetes resources use for this MIG profile, such as ``mig-1g.10gb.me``.
+
+        It is also the id of the offer and of the pool of such devices.
+        """
         return "mig-" + self._text(".")
 
     def _text(self, sign: str) -> str:

@@ -161,7 +161,7 @@ class FailedStart:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """What happened, followed by the further explanation."""
+        """Why the start failed: what happened, followed by the further explanation."""
         return (self.reason, *self.then)
 
 

@@ -71,7 +71,7 @@ class Delivery:
 
     @property
     def run_of(self) -> tuple[str, str]:
-        """(user, server) that the notice is about."""
+        """The server that the notice is about, as (user, name of the server)."""
         return self.user, self.server
 
 
@@ -90,12 +90,12 @@ class Sending:
 
     @property
     def went(self) -> bool:
-        """Whether the last sending succeeded. True if nothing has been sent yet."""
+        """Whether the last sending by this channel succeeded. True if nothing has been sent yet."""
         return self.failed is None or (self.sent is not None and self.sent > self.failed)
 
     @property
     def text(self) -> str:
-        """The state of the channel as a sentence for administrators."""
+        """The state of this channel (webhook or e-mail) as a sentence for administrators."""
         sent = "none taken yet" if self.sent is None else f"taken last at {self.sent.isoformat(timespec='seconds')}"
         if self.failed is None:
             return sent

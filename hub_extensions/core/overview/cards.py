@@ -132,7 +132,7 @@ class Card:
 
     @property
     def holders(self) -> tuple[PieceHolder, ...]:
-        """The leases on this card."""
+        """The leases (servers' rights to a share of a device) on this card."""
         return tuple(piece.holder for piece in self.pieces if piece.holder is not None)
 
 

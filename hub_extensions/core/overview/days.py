@@ -27,7 +27,7 @@ class Span(Enum):
 
     @property
     def bucket(self) -> timedelta:
-        """The period of one bar: an hour for a day, otherwise a day."""
+        """The length of time that one bar of the statistics covers: an hour for a day, otherwise a day."""
         return HOUR if self is Span.DAY else DAY
 
     @property
@@ -36,7 +36,7 @@ class Span(Enum):
 
     @property
     def length(self) -> timedelta:
-        """The whole period: the length of all bars together."""
+        """The whole time that the statistics cover: all bars together."""
         return self.bucket * self.buckets
 
 
@@ -79,7 +79,7 @@ class Course:
 
     @property
     def total(self) -> float:
-        """The device hours of all bars together."""
+        """The device hours of this offer or group in all bars of the statistics together."""
         return sum(self.hours)
 
 

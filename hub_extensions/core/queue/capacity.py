@@ -199,7 +199,7 @@ class Capacity:
         self.held[admission.device] = self.held.get(admission.device, 0) + offer.share
 
     def free(self, offer: GpuOffer) -> int:
-        """Return the number of servers that could be given this offer now."""
+        """Return to how many servers this offer could be given now."""
         if offer.id not in self._free:
             self._free[offer.id] = 0 if offer.id in self._snapshot.over_quota else self._count_free(offer)
         return self._free[offer.id]

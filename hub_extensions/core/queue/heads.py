@@ -84,7 +84,7 @@ class PoolQueues:
         return bisect_left(firsts, place) - itself
 
     def waiting(self) -> int:
-        """Return the number of waiting tickets of all lines together."""
+        """Return how many tickets wait in all lines together."""
         return len(self._known()[0])
 
     def shares(self, pool: str) -> set[int]:

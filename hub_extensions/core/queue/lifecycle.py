@@ -156,7 +156,7 @@ class Step:
 
     @property
     def leases(self) -> tuple[Lease, ...]:
-        """The changed lease in a tuple; empty if no lease changed."""
+        """The lease that an event has changed, in a tuple; empty if the event changed no lease."""
         return (self.lease,) if self.lease else ()
 
 

@@ -101,7 +101,7 @@ class Ticket:
 
     @property
     def first_place(self) -> int:
-        """The earliest of its places in all lines (a serial number)."""
+        """The earliest of the ticket's places in all lines. A place is a serial number; the lowest was taken first."""
         return min(choice.place for choice in self.wanted_offers)
 
 

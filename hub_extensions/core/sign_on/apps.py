@@ -63,7 +63,7 @@ class App:
 
     @property
     def scope(self) -> str:
-        """The hub's scope that gives access to the app."""
+        """The JupyterHub scope that gives access to this app."""
         return f"access:services!service={self.name}"
 
 
@@ -118,7 +118,7 @@ class WebAddress:
 
     @property
     def origin(self) -> tuple[str, int]:
-        """Host and port."""
+        """Host and port of this URL."""
         return self.host, self.port
 
 

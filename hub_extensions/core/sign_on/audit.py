@@ -106,7 +106,7 @@ class ProbeAnswer:
 
     @property
     def leads_to_sign_in(self) -> bool:
-        """Whether this is a redirect to the sign-in of the gate or the hub."""
+        """Whether this answer redirects to the sign-in of the gate or the hub."""
         path = self.location.split("?")[0]
         path = "/" + path.split("://", 1)[1].partition("/")[2] if "://" in path else path
         sign_in = path.startswith(f"{RESERVED}/start") or "/hub/" in path or path.endswith("/oauth2/authorize")

@@ -54,9 +54,9 @@ class SignOnEvent:
     milliseconds: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the event as a JSON object."""
+        """Return this event of the audit log as a JSON object."""
         return {**asdict(self), "time": self.time.isoformat(timespec="milliseconds")}
 
     def as_json(self) -> str:
-        """Return the event as one line of JSON in ASCII."""
+        """Return this event of the audit log as one line of JSON in ASCII."""
         return json.dumps(self.as_dict(), separators=(",", ":"))

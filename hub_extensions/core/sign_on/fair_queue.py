@@ -65,7 +65,7 @@ class FairQueue(Generic[T]):
         return victim
 
     def take(self) -> T | None:
-        """Remove and return the next item; `None` if the queue is empty."""
+        """Remove and return the item whose turn it is; `None` if the queue is empty."""
         if not self._by_address:
             return None
         address, groups = next(iter(self._by_address.items()))

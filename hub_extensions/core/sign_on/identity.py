@@ -175,7 +175,7 @@ class ClaimedGroups:
 
     @property
     def words(self) -> str:
-        """The problem as a text for the log."""
+        """Why the claims contain no groups, as a text for the log."""
         if self.problem is GroupsProblem.LEFT_OUT:
             return "the provider left it out, because there are too many"
         return self.shape or "it is not there"

@@ -148,7 +148,7 @@ class Stop:
 
     @property
     def causes(self) -> tuple[StopCause, ...]:
-        """All causes; the first one is the one that stops the server."""
+        """All causes for which the server stops; the one that stops it first comes first."""
         return (self.first, *self.others)
 
     @property

@@ -206,7 +206,7 @@ class StopRecord:
 
     @property
     def key(self) -> StopKey:
-        """The key under which the record is stored."""
+        """The key under which the record of a stop is stored: user, server and lease."""
         return self.user, self.server, self.lease
 
     @property
@@ -216,12 +216,12 @@ class StopRecord:
 
     @property
     def why(self) -> Reason | None:
-        """The sentence for the server's user. `None` if the cause is not known."""
+        """The sentence that tells the server's user why it stops. `None` if the cause is not known."""
         return self.causes[0].reason if self.causes else None
 
     @property
     def orders(self) -> tuple[StopCause, ...]:
-        """The causes that somebody ordered."""
+        """Those causes of the stop that somebody ordered, such as an administrator."""
         return tuple(each for each in self.causes if each.stands)
 
     @property

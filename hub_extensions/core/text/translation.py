@@ -34,7 +34,7 @@ class Catalogue:
     form: Callable[[float], int] = _as_in_english
 
     def __call__(self, text: str, *parts: object) -> str:
-        """Return a text with the parts in place of ``%1``, ``%2`` and so on."""
+        """Return the translation of an English text, with the parts in place of ``%1``, ``%2`` and so on."""
         return filled(self.texts.get(text, (text,))[0], parts)
 
     def plural(self, one: str, many: str, count: float, *parts: object) -> str:
@@ -51,7 +51,7 @@ class Catalogue:
         return filled(forms[min(form, len(forms) - 1)], (number(count), *parts))
 
     def known(self, text: str) -> str | None:
-        """Return the translation without filling in parts, or `None` if the text is not translated."""
+        """Return the translation of an English text without filling in parts, or `None` if it is not translated."""
         found = self.texts.get(text)
         return found[0] if found else None
 

@@ -83,7 +83,7 @@ class Use:
 
     @property
     def ended(self) -> datetime | None:
-        """When the use ended, UTC. `None` while it is open."""
+        """When the use (a server's time with one offer) ended, UTC. `None` while it is open."""
         return None if self.over is None else self.over.utc
 
     @property
@@ -112,12 +112,12 @@ class Use:
 
     @property
     def highest_use_percent(self) -> float | None:
-        """Highest GPU use in percent. `None` if it was never measured."""
+        """Highest GPU use in percent during this use of a server. `None` if it was never measured."""
         return self.sums.highest
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        """Most GPU memory in use, in bytes. `None` if it was never measured."""
+        """Most GPU memory, in bytes, that this server has used at a time. `None` if it was never measured."""
         return self.sums.memory
 
     @property

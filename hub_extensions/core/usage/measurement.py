@@ -71,7 +71,7 @@ class Sums:
 
     @property
     def mean(self) -> float | None:
-        """Mean GPU use in percent. `None` if nothing was measured."""
+        """Mean GPU use in percent over the summed measurements. `None` if nothing was measured."""
         return self.weight / self.use_seconds if self.use_seconds > 0 else None
 
 

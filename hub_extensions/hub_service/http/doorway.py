@@ -84,7 +84,7 @@ class Doorway:
             self._ticking.start()
 
     def close(self) -> None:
-        """Stop serving, and close the waiting connections."""
+        """Pass no more connections to the HTTP server, and close those that wait."""
         self._ticking.stop()
         while self._waiting:
             self._waiting.pop()[0].close()

@@ -154,12 +154,12 @@ class Connections:
         return one in self._caller
 
     def leave(self, one: Hashable) -> None:
-        """Remove a closed connection. Can be called twice."""
+        """Remove a closed connection from the list of open ones. Can be called twice."""
         self._forget(one)
         self._at.pop(one, None)
 
     def _forget(self, one: Hashable) -> None:
-        """Remove a connection from the list of its address or caller."""
+        """Remove a connection from the list of its client's address or, if the client is known, of the caller."""
         address, caller = self._at.get(one), self._caller.pop(one, None)
         places: dict[Any, OrderedDict[Hashable, None]] = self._strangers if caller is None else self._known
         key = address if caller is None else caller

@@ -55,7 +55,7 @@ class HomeEntry:
 
     @property
     def text(self) -> str:
-        """The main sentence, its pieces joined to one text."""
+        """The main sentence of the entry on the home page, its pieces joined to one text."""
         return joined(self.pieces)
 
 
@@ -82,7 +82,7 @@ class FailedView:
 
     @property
     def text(self) -> str:
-        """The pieces joined to one text."""
+        """What happened at the failed start, the pieces joined to one text."""
         return joined(self.pieces)
 
 

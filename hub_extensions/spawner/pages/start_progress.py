@@ -142,11 +142,11 @@ class Start:
 
     @property
     def latest(self) -> ProgressEvent | None:
-        """The last event; None before the first one."""
+        """The last event of this start; None before the first one."""
         return self._events[-1][1] if self._events else self._first
 
     async def follow(self) -> AsyncIterator[ProgressEvent]:
-        """Yield all events so far, then each new one, without end."""
+        """Yield all events of this start so far, then each new one, without end."""
         seen = -1
         while True:
             changed = self._changed

@@ -31,7 +31,7 @@ class ApiRejection:
 
     @property
     def message(self) -> str:
-        """The sentences for the user, in English, as one text."""
+        """Why the API server did not create the pod, in English, as one text for the user."""
         return as_text(self.reasons)
 
 

@@ -87,7 +87,7 @@ class LocalQueue:
         self._logged = log_message
 
     async def _read_queue(self, api: Any) -> Mapping[str, Any] | None:
-        """Return the queue, or None if it does not exist."""
+        """Read the LocalQueue from the API server. Return None if it does not exist."""
         read = CustomObjectsApi(api).get_namespaced_custom_object
         try:
             found: Mapping[str, Any] = await read(

@@ -65,7 +65,7 @@ class RecordedWait:
 
     @property
     def real(self) -> float:
-        """Real wait of the session, in seconds."""
+        """How long the session really waited, in seconds."""
         return self.started - self.joined
 
 

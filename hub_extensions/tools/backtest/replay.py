@@ -34,7 +34,7 @@ class Cut:
 
     @property
     def name(self) -> str:
-        """The name in the reports, like ``60/40, warm-up 10 %``."""
+        """The name of this division of a log in the reports, like ``60/40, warm-up 10 %``."""
         return f"{100 * self.first:.0f}/{100 - 100 * self.first:.0f}, warm-up {100 * self.warm_up:.0f} %"
 
     def of(self, log: Log) -> tuple[int, int]:

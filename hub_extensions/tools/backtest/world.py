@@ -68,7 +68,7 @@ class World:
         return self._ends[0][0] if self._ends else NEVER
 
     def end(self) -> Running:
-        """End the session that ends next, release its slices, and return it."""
+        """End the running session that ends next, release its slices, and return it."""
         _, number = heapq.heappop(self._ends)
         over = self.running.pop(number)
         for place in over.places:

@@ -103,7 +103,7 @@ class Demo:
 
     @property
     def url(self) -> str:
-        """The address that users open."""
+        """The address of the demo's hub that users open."""
         return f"http://127.0.0.1:{self.ports.public}"
 
     @property

@@ -62,7 +62,7 @@ class PlacedApp:
 
     @property
     def stripped(self) -> bool:
-        """Whether the proxy removes the path before it forwards a request."""
+        """Whether the proxy removes the app's path from a request before it forwards the request."""
         return self.path != "/" and not self.app.prefix
 
 
@@ -82,7 +82,7 @@ class Site:
 
     @property
     def whole(self) -> bool:
-        """Whether one app has the host to itself."""
+        """Whether one app has this public host to itself."""
         return any(each.path == "/" for each in self.apps)
 
 

@@ -61,7 +61,7 @@ class Publisher(Protocol):
     """Publishes the waits of tickets (users' places in line) to the hub and to open pages; `Tickets` implements it."""
 
     def figures_changed(self) -> None:
-        """Publish soon, because the waits have changed."""
+        """Publish the statuses of tickets (places in line) soon, because the forecast waits have changed."""
 
 
 class Forecaster:

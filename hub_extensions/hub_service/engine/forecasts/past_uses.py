@@ -64,7 +64,7 @@ class PastUses:
         return max(self._peaks.get(user, ()), default=None)
 
     def forget(self, user: str) -> None:
-        """Forget the memory peaks of a deleted user."""
+        """Forget how much GPU memory a deleted user's servers have used."""
         self._peaks.pop(user, None)
 
     def _started(self, offer: OfferId, seconds: float) -> None:

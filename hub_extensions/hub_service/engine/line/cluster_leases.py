@@ -398,7 +398,7 @@ class ClusterLeases:
         return True
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
-        """Do nothing, because the API server shows which pods are gone."""
+        """Ignore the hub's report that a server has stopped, because the API server shows which pods are gone."""
 
     def is_stopping(self, server: HubServer) -> bool:
         """Whether the server's pod is being deleted, although the hub may list the server as ready."""
@@ -443,7 +443,7 @@ class ClusterLeases:
             log.warning("the pod %s of a stopped server cannot be deleted: %s", pod.name, problem)
 
     async def clear_dead_start(self, lease: Lease) -> None:
-        """Do nothing, because KubeSpawner takes over an existing pod at the server's next start."""
+        """Do nothing, because KubeSpawner takes over the pod that an earlier start left at the server's next start."""
 
     # -------------------------------------------------------------- for admins
 

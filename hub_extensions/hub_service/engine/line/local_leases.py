@@ -60,7 +60,7 @@ class Gpus(Protocol):
         """
 
     def close(self) -> None:
-        """Close the driver."""
+        """Close the driver of the GPUs."""
 
 
 @dataclass(frozen=True)
@@ -507,7 +507,7 @@ class LocalLeases:
         return self.lives(lease) or lease.id in self.leftovers
 
     def forget_hub_state(self) -> None:
-        """Do nothing, because processes are read from the machine."""
+        """Do nothing when the hub does not answer any more, because processes are read from the machine."""
 
     # -------------------------------------------------------------- left-overs
 

@@ -35,39 +35,45 @@ class RunningClock:
         self._since: float | None = monotonic()
 
     def now(self) -> datetime:
-        """Return the time of this clock. It is behind the wall clock by the length of all outages."""
+        """Return the time of the running clock. It is behind the wall clock by the length of all outages."""
         if self._since is None:
             return self._base
         return self._base + timedelta(seconds=self._monotonic() - self._since)
 
     def elapsed(self) -> float:
-        """Return the machine's monotonic clock in seconds. It goes on while this clock is paused."""
+        """Return the machine's monotonic clock in seconds. It goes on while the running clock is paused."""
         return self._monotonic()
 
     @property
     def paused(self) -> bool:
-        """Whether the clock stands still because the hub is away."""
+        """Whether the running clock (on which users' deadlines are counted) stands still, because the hub is away."""
         return self._since is None
 
     def pause(self) -> None:
-        """Stop the clock, because the hub is away."""
+        """Stop the running clock (on which users' deadlines are counted), because the hub is away."""
         self._base = self.now()
         self._since = None
 
     def resume(self) -> None:
-        """Let the clock go on from where it stopped. Without effect if it is not paused."""
+        """Let the running clock go on from where it stopped. Without effect if it is not paused.
+
+        Users' deadlines are counted on this clock.
+        """
         if self._since is None:
             self._since = self._monotonic()
 
     def wall(self, running: datetime) -> datetime:
-        """Convert a time of this clock to wall-clock time, to show it.
+        """Convert a time of the running clock to wall-clock time, to show it.
 
         A time in the future is converted as if no outage came before it.
         """
         return self._utc_now() + (running - self.now())
 
     def running(self, wall: datetime) -> datetime:
-        """Convert a past wall-clock time to a time of this clock. Outages since then are not taken into account."""
+        """Convert a past wall-clock time to a time of the running clock, which stands still while the hub is away.
+
+        Outages since then are not taken into account.
+        """
         return self.now() - (self._utc_now() - wall)
 
     def utc_now(self) -> datetime:

@@ -108,7 +108,7 @@ class HubView:
 
     @property
     def listed(self) -> Mapping[ServerKey, HubServer] | None:
-        """The servers that the hub has now; `None` if that is not known, because the hub does not answer."""
+        """The servers that the hub lists now; `None` if that is not known, because the hub does not answer."""
         return self.servers if self.is_up else None
 
     @cached_property

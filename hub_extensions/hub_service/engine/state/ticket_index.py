@@ -26,13 +26,13 @@ class TicketIndex:
         self._matched = NodeSets()
 
     def put(self, ticket: Ticket) -> None:
-        """Add a ticket, or replace it."""
+        """Add a ticket (place in line) to the index, or replace it."""
         self._of_server[ticket.user, ticket.server] = ticket.id
         self._queues.put(ticket)
         self._match(ticket)
 
     def drop(self, ticket: Ticket) -> None:
-        """Remove a ticket that has ended."""
+        """Remove a ticket (place in line) that has ended from the index."""
         if self._of_server.get((ticket.user, ticket.server)) == ticket.id:
             del self._of_server[ticket.user, ticket.server]
         self._queues.drop(ticket.id)

@@ -82,7 +82,7 @@ class ServerEvidence:
         return culling.decide(evidence, known.policy, now, facts.warned, facts.cause, facts.promised)
 
     def known(self, facts: ServerFacts) -> PresentEvidence:
-        """Gather the measurements and limits of a server now."""
+        """Gather the present measurements of a server's GPU, and the limits that apply to the server."""
         lease = self.state.leases.get(facts.lease) if facts.lease else None
         policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
         if lease is None:

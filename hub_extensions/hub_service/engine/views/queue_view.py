@@ -42,7 +42,7 @@ class QueueView:
 
     @classmethod
     def of(cls, state: State) -> QueueView:
-        """Compute the view of the state as it is now."""
+        """Compute the position and forecast of every ticket (place in line) for the state as it is now."""
         snapshot = state.queue_snapshot()
         return cls(state.revision, standing(snapshot, state.clock.now()), state.availability(), snapshot.node_sets)
 

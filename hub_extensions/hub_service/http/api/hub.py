@@ -109,7 +109,7 @@ class HubSessionsEnded(JsonRoute):
     who = Who.HUB
 
     async def post(self) -> None:
-        """Drop all cached logins and tokens of the user."""
+        """Drop all cached logins and tokens of the user whose sessions have ended."""
         self.parts.auth.forget(self.message(EndedSessions).user)
         self.no_content()
 
@@ -163,7 +163,7 @@ class HubCulling(JsonRoute):
     who = Who.HUB
 
     async def get(self) -> None:
-        """Answer with the decision about each server as of now. Nothing is stopped."""
+        """Answer with what culling decides about each running server now. Nothing is stopped."""
         self.only_queries()
         self.answer(await self.engine.culling())
 

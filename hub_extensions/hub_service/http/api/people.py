@@ -40,7 +40,7 @@ class Offers(JsonRoute):
     who = Who.READER
 
     async def get(self) -> None:
-        """Return the offers for the caller's own groups."""
+        """Answer with the offers (options of the spawn form) for the caller's own groups."""
         self.only_queries()
         self.answer(form_for(self.engine, self.person))
 
@@ -52,7 +52,7 @@ class TicketsRoute(JsonRoute):
     action = ApiAction.LIST_OWN
 
     async def get(self) -> None:
-        """Return the caller's own tickets, or all of them for administrators."""
+        """Answer with the caller's own tickets (places in line), or with all of them for administrators."""
         self.only_queries()
         everybody = self.person.may(ApiAction.LIST_ALL)
         tickets = await self.engine.all_tickets() if everybody else self.engine.tickets(user_of(self.person))
@@ -98,7 +98,7 @@ class ServersRoute(JsonRoute):
     action = ApiAction.LIST_OWN
 
     async def get(self) -> None:
-        """Return the offer of each server and when it stops."""
+        """Answer with the caller's running servers: the offer of each, and when it stops."""
         self.only_queries()
         await self.answer_list(self.engine.servers_of(user_of(self.person)))
 
@@ -110,7 +110,7 @@ class Leases(JsonRoute):
     action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
-        """Return all leases that have not ended."""
+        """Answer with all leases (servers' rights to their GPUs) that have not ended."""
         self.only_queries()
         await self.answer_list(await self.engine.leases())
 
@@ -137,7 +137,10 @@ class Usage(JsonRoute):
     action = ApiAction.LIST_OWN
 
     async def get(self) -> None:
-        """Return the caller's own records, or all of them for administrators."""
+        """Answer with the caller's own usage records, or with all of them for administrators.
+
+        A usage record describes one server's time with a GPU.
+        """
         self.only_queries("before")
         before = self.get_query_argument("before", None)
         user = None if self.person.may(ApiAction.LIST_ALL) else user_of(self.person)
@@ -166,7 +169,7 @@ class Culling(JsonRoute):
     action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
-        """Answer with the decision about each server as of now. Nothing is stopped."""
+        """Answer with what culling decides about each running server now. Nothing is stopped."""
         self.only_queries()
         self.answer(await self.engine.culling())
 

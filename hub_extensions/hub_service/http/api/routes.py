@@ -85,7 +85,7 @@ class Address:
 
     @property
     def pattern(self) -> str:
-        """The path as a regular expression for tornado."""
+        """The path of this route as a regular expression for tornado."""
         return re.sub(r"\{(ticket|lease)\}", f"({ID})", self.path)
 
 

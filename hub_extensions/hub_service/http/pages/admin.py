@@ -125,7 +125,7 @@ class AdminDays(OverviewPage):
     """GET: statistics of the use of GPUs in the last day, week or month."""
 
     async def get(self) -> None:
-        """Answer with the statistics of the requested time span."""
+        """Answer with the statistics of the use of GPUs in the requested time span."""
         written = self.get_query_argument("span", Span.WEEK.value)
         if written not in {each.value for each in Span}:
             raise BadInput(f"span has to be one of {', '.join(each.value for each in Span)}.", "span")
@@ -269,7 +269,7 @@ class TakeOut(AdminOrder):
     action = ApiAction.LIST_ALL
 
     async def submitted(self) -> None:
-        """End the ticket (place in line), with a reason that its user reads."""
+        """Take a user out of the line: end the ticket (place in line), with a reason that the user reads."""
         ticket = self.get_body_argument("ticket")
         self.allowed(self.person, ApiAction.LEAVE, self.engine.owner_of(ticket))
         await self.engine.leave(ticket, None, self.person.name, reason_of(self.why))

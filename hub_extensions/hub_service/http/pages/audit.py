@@ -108,12 +108,12 @@ class Audit(Page):
 
 
 class AuditFile(Audit):
-    """GET: the same rows as a CSV file."""
+    """GET: the rows of the audit page (decisions about servers, and why) as a CSV file."""
 
     framed = False
 
     async def get(self) -> None:
-        """Answer with the newest rows, up to 50,000."""
+        """Answer with the newest rows of the journal (the log of decisions) as CSV, up to 50,000."""
         self.set_header("Content-Type", "text/csv; charset=utf-8")
         self.set_header("Content-Disposition", 'attachment; filename="gpu-audit.csv"')
         self.finish(as_csv(await self.rows(CSV_ROWS)))

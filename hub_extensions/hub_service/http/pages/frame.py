@@ -141,7 +141,7 @@ class _HubPage(HTMLParser):
         self._keep(f"&#{name};")
 
     def handle_comment(self, data: str) -> None:
-        """Drop comments."""
+        """Leave comments out of the copy of the hub's page."""
 
     def handle_decl(self, decl: str) -> None:
         self._keep(f"<!{decl}>")

@@ -48,7 +48,7 @@ class NotReadyPage:
             self._server.add_sockets([each.dup() for each in sockets])
 
     async def close(self) -> None:
-        """Stop answering. Can be called twice."""
+        """Stop answering requests with "not ready". Can be called twice."""
         server, self._server = self._server, None
         if server is not None:
             server.stop()

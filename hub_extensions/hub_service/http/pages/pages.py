@@ -192,7 +192,7 @@ class Form(Page, ABC):
 
     @abstractmethod
     async def submitted(self) -> None:
-        """Do what the form asks for. Each subclass implements it."""
+        """Do what the submitted form asks for. Each form implements it."""
 
     def _read_form(self) -> None:
         request = self.request
@@ -297,7 +297,7 @@ class StaticFile(Page):
         return Route.not_logged_in(self)
 
     async def get(self, name: str) -> None:
-        """Answer with the file of this name in ``static/``."""
+        """Answer with the style sheet or script of this name in ``static/``."""
         body: bytes | None = self.settings["static_files"].get(name)
         if body is None:
             raise HTTPError(404)
@@ -319,7 +319,7 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
         log.warning("%s %s failed: %s", self.request.method, self.request.path, value, exc_info=fault)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer with a page: the login failed and can be tried again."""
+        """Answer a failed login with a page: the login failed and can be tried again."""
         t = catalogue_for(self.request.headers.get("Accept-Language", ""))
         self.set_header("Content-Type", "text/html; charset=utf-8")
         message = [SentencePiece(t("The login at the hub did not work. Open the page again to try once more."))]
