@@ -102,7 +102,10 @@ class EndsCaller(ABC):
                     known.set_result(True)
 
     def _put_back(self, report: PendingReport) -> None:
-        """Queue a report again behind all others, so that a report that is always refused does not delay them."""
+        """Queue a report of ended sessions again, behind all others.
+
+        So a report that is always refused does not delay the others.
+        """
         newer = self._waiting.get(report.ended.user)
         if newer is not None:
             newer.merge(report)
@@ -111,7 +114,7 @@ class EndsCaller(ABC):
 
     @abstractmethod
     async def _send(self, ended: EndedSessions) -> None:
-        """Send a report once. Raises OSError or ValueError unless its arrival was confirmed."""
+        """Send a report of ended sessions once. Raises OSError or ValueError unless its arrival was confirmed."""
 
 
 class GateCaller(EndsCaller):

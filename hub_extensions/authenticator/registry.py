@@ -85,7 +85,10 @@ class SessionRegistry:
         return session, value
 
     def put(self, session: SignOnSession) -> None:
-        """Register a session that has been written to the database. A registered session of the same id is replaced."""
+        """Register a sign-on session that has been written to the database.
+
+        A registered one of the same id is replaced.
+        """
         if session.ended is None:
             self._living[session.token_hash] = session
             self._hashes[session.hub_session] = session.token_hash
@@ -197,7 +200,7 @@ class SessionRegistry:
         return {user_id for user_id, ended in ends if last is not None and last - ended <= LATE_TOKENS}
 
     def note_uses(self) -> None:
-        """Write the times of last use. If this fails, they are written the next time."""
+        """Write to the database when sessions were last used. If this fails, it is done the next time."""
         with self.store.transaction():
             self.store.note_uses(self._unwritten)
         self._unwritten.clear()

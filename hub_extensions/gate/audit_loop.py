@@ -43,7 +43,10 @@ class PeriodicAudit:
                 self.failures = None
 
     async def once(self) -> None:
-        """Run one audit and set `failures`, which becomes `None` if the audit could not be made."""
+        """Run one audit (a test whether apps are open to strangers), and set `failures`.
+
+        `failures` becomes `None` if the audit could not be made.
+        """
         try:
             results = await self._audit()
         except Exception as problem:  # noqa: BLE001  # the next audit is tried in any case

@@ -233,9 +233,10 @@ class Gate:
         return self.sessions.find(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
 
     def answer_now(self, request: CheckedRequest) -> CheckAnswer | None:
-        """Return the answer to a check if the hub does not have to be asked for it; otherwise `None`.
+        """Return the answer to a check, or `None` if the hub has to be asked for it.
 
-        If it is `None`, the caller has to await `answer`.
+        A check is a proxy's question whether a request may pass to an app. After `None`, the caller has to await
+        `answer`.
         """
         app = request.app
         if app is None:
@@ -254,7 +255,10 @@ class Gate:
         return None
 
     async def answer(self, request: CheckedRequest) -> CheckAnswer:
-        """Return the answer to a check. If the hub's last answer about the token is too old, the hub is asked again."""
+        """Return the answer to a check (a proxy's question whether a request may pass to an app).
+
+        If the hub's last answer about the token is too old, the hub is asked again.
+        """
         app = request.app
         if app is None:
             return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))

@@ -30,7 +30,10 @@ class HealthWatch:
         self.states: Mapping[str, AppHealth] = {}
 
     def use(self, apps: Sequence[App]) -> None:
-        """Replace the apps. The known health of an app is discarded if its address or health path has changed."""
+        """Replace the apps that are checked.
+
+        The known health of an app is discarded if its address or health path has changed.
+        """
         moved = {app.name for app in self._apps} & {app.name for app in apps} - {
             new.name for new in apps for old in self._apps if _asked_at(new) == _asked_at(old) and new.name == old.name
         }

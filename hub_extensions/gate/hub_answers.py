@@ -65,7 +65,10 @@ class KnownToken:
         return self.failed_at != float("-inf")
 
     def forget(self) -> None:
-        """Invalidate the last answer and that of a request in progress, because a sign-out may have changed them."""
+        """Invalidate what the hub answered about this token, also in a request in progress.
+
+        A sign-out may have changed it.
+        """
         self.asked_at = self.failed_at = float("-inf")
         self.times_ended += 1
 

@@ -139,7 +139,11 @@ class _RequestDelegate(HTTPMessageDelegate):
             self._fail(problem, check)
 
     def _fail(self, problem: Exception, check: CheckedRequest) -> None:
-        """Answer 503. Only the type of the exception is logged: its text may contain a header's value."""
+        """Answer a check with 503, because an error occurred.
+
+        A check is a proxy's question whether a request may pass to an app. Only the type of the exception is logged:
+        its text may contain a header's value.
+        """
         log.error("a check failed: %s", type(problem).__name__)
         self._write(503, {**JSON, "Retry-After": RETRY_SECONDS}, message("hub-away", 503), check.method)
 

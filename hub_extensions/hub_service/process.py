@@ -126,7 +126,10 @@ class StoreLock:
         self._file: int | None = None
 
     def take(self) -> bool:
-        """Try once to take the lock, and return whether that succeeded. It fails while another process holds it."""
+        """Try once to take the lock on the store, and return whether that succeeded.
+
+        It fails while another process holds it.
+        """
         number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)

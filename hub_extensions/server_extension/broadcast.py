@@ -131,7 +131,7 @@ class Broadcast:
         self._link = link
 
     def wake(self) -> None:
-        """Look for changes to send as soon as possible; may be called from any thread."""
+        """Look as soon as possible for changes to send to the open panels; may be called from any thread."""
         loop = self._loop
         if loop is None or not self._listeners:
             return
@@ -148,7 +148,10 @@ class Broadcast:
         return History(PROTOCOL_VERSION, self._wall(), self._sampler.history())
 
     def join(self, listener: Listener) -> None:
-        """Add a panel and send it everything. If `MAX_LISTENERS` are connected, close the connection with a reason."""
+        """Add a GPU panel and send it everything.
+
+        If `MAX_LISTENERS` are connected, close its connection with a reason.
+        """
         if len(self._listeners) >= MAX_LISTENERS:
             listener.drop(1013, "too many open panels")
             return

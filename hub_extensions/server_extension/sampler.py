@@ -222,7 +222,10 @@ class Sampler:
         return silent
 
     def history(self) -> tuple[Series, ...]:
-        """Return the curves of the last ten minutes, with the age of each point; empty without a GPU."""
+        """Return the curves of GPU use and memory of the last ten minutes; empty without a GPU.
+
+        Each point has its age.
+        """
         return self._ring.series(monotonic(), silent=self._hung() is not None)
 
     def highest_since(self, clock: float) -> float | None:

@@ -66,7 +66,7 @@ class _KnownProcess(GpuSpawnerMixin):
         self._gpu_ran = True
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of JupyterHub's own spawner, with the process's start time and the lease (right to a GPU)."""
+        """Return the state of JupyterHub's own spawner, with start time of the process and lease (right to a GPU)."""
         state: dict[str, Any] = super().get_state()
         if self.pid and self.gpu_pid_started:
             state["gpu_pid_started"] = self.gpu_pid_started

@@ -65,7 +65,10 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub i
         self.finish('{"items": [' + ", ".join(parts) + "]}")
 
     def _log(self) -> None:
-        """Log a successful answer at debug level, as JupyterHub does for its health check: there are two a minute."""
+        """Log a successful request for the list of servers at debug level, because there are two a minute.
+
+        JupyterHub does the same for its health check.
+        """
         if self.get_status() != 200:
             super()._log()
             return

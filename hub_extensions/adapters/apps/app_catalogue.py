@@ -79,7 +79,10 @@ class WatchedCatalogue:
             self.problem = str(problem)
 
     def refresh(self) -> bool:
-        """Read the file again if it has changed. Return whether the apps in force have changed."""
+        """Read the file of the catalogue of apps again if it has changed.
+
+        Return whether the apps in force have changed.
+        """
         stamp = self._new_stamp()
         if stamp == self._stamp:
             return False

@@ -146,7 +146,10 @@ class Reflector(Generic[T]):
             await asyncio.sleep(delay)
 
     async def _read_once(self) -> float:
-        """List if necessary, and watch until the watch ends. Returns the seconds until the next attempt."""
+        """List the objects if necessary, and watch them until the watch ends.
+
+        Returns the seconds until the next attempt.
+        """
         if not self._version:
             await self._list()
         began = asyncio.get_running_loop().time()
@@ -232,7 +235,7 @@ class Reflector(Generic[T]):
         return self.kind.path.replace("{namespace}", quote(self._api.namespace, safe=""))
 
     def forget(self) -> None:
-        """Reset to the initial state, after the task that ran the reflector was cancelled."""
+        """Forget all objects that were read, after the task that ran the reflector was cancelled."""
         self.values, self.unreadable, self.problem, self.since = None, False, "", None
         self._version, self._refusals = "", 0
         self.decided.clear()

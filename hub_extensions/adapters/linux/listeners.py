@@ -115,7 +115,11 @@ class ListenerCheck:
         self._before = frozenset(_listeners_or_none(port)) if account is not None else frozenset()
 
     def check(self, connected: socket.socket) -> None:
-        """Raise ForeignListener if the other end is on this machine and belongs neither to the account nor to root."""
+        """Check who is at the other end of a connection, before a secret is sent to it.
+
+        Raises:
+            ForeignListener: the other end is on this machine, and belongs neither to the expected account nor to root.
+        """
         if self._account is None:
             return
         address = str(connected.getpeername()[0])

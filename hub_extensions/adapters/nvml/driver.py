@@ -121,7 +121,7 @@ class Driver:
             self.refused = failure
 
     def release(self, name: str, *arguments: object) -> None:
-        """Call a function that frees or closes something. If it is gone already, the failure is ignored."""
+        """Call a function of NVML that frees or closes something. If it is gone already, the failure is ignored."""
         try:
             self.call(name, *arguments)
         except NvmlFailure:

@@ -87,7 +87,7 @@ class InstanceUse:
             self._windows.pop(key).free(driver)
 
     def forget(self, driver: Driver) -> None:
-        """Free everything before the driver is closed, and query again later which cards have counters."""
+        """Free all samples of counters before the driver is closed, and query again later which cards have counters."""
         self.keep_only(driver, ())
         self._support.clear()
         self._refused.clear()

@@ -71,7 +71,7 @@ class DatabaseLock:
         return parse_url(url).get_backend_name() == "postgresql"
 
     async def take(self) -> bool:
-        """Try once to take the lock. Return `False` if another service holds it.
+        """Try once to take the lock on the database. Return `False` if another service holds it.
 
         Raises:
             StoreUnavailable: the database does not answer.
@@ -79,7 +79,10 @@ class DatabaseLock:
         return await self._do(self._take)
 
     async def held(self) -> bool:
-        """Return whether the lock is still held. This queries the connection that holds it, and never raises."""
+        """Return whether the lock on the database is still held.
+
+        It queries the connection that holds it, and never raises.
+        """
         try:
             return await self._do(self._is_held)
         except (StoreUnavailable, RuntimeError):

@@ -123,7 +123,10 @@ class ProviderRecheck:
             self._wakes.clear()
 
     def _reload(self) -> None:
-        """Read the links from the database again after a failure; if this fails too, the links in memory stay."""
+        """Read the links (the provider's data of each session) from the database again after a failure.
+
+        If this fails too, the links in memory stay.
+        """
         try:
             self._app.db.rollback()
             self._auth.links.reload()

@@ -64,7 +64,7 @@ class CullDecision:
 
     @property
     def latest(self) -> datetime | None:
-        """The earliest end that the server's user cannot postpone; `None` if there is none."""
+        """The earliest time at which the server stops and that its user cannot postpone; `None` if there is none."""
         return None if self.stop is None else self.stop.latest
 
     @property

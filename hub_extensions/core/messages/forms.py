@@ -106,7 +106,7 @@ class OfferState:
 
     @property
     def plain_name(self) -> str:
-        """The name that users read first: `name` if there is one, otherwise the title."""
+        """The name of the offer that users read first: `name` if there is one, otherwise the title."""
         return self.name or self.title
 
 
@@ -126,7 +126,7 @@ class Notice:
     reasons: tuple[Reason, ...] = ()
 
     def in_language(self, t: Catalogue) -> Pieces:
-        """Return the message in the language of the catalogue, as far as it is translated."""
+        """Return the notice in the language of the catalogue, as far as it is translated."""
         return in_pieces(self.reasons, t) or plain_pieces(self.text, t)
 
 

@@ -107,7 +107,7 @@ class GpuOffer:
 
     @property
     def plain_name(self) -> str:
-        """The name that users see first: `name` if there is one, otherwise the title."""
+        """The name of the offer that users see first: `name` if there is one, otherwise the title."""
         return self.name or self.title
 
 

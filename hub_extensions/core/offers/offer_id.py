@@ -84,7 +84,7 @@ class OfferId(str):
 
     @property
     def kind(self) -> OfferId:
-        """The id without ``@`` and the card's name, so that offers with different cards have the same kind."""
+        """The offer's id without ``@`` and the card's name, so that offers with different cards have the same kind."""
         return OfferId(self.removesuffix(self.pool[len(self.base) :]))
 
     @property

@@ -96,7 +96,10 @@ class PoolQueueIndex:
         self._known = {ticket.id: ticket for ticket in tickets}
 
     def put(self, ticket: Ticket) -> None:
-        """Add a ticket, or replace its earlier version. A ticket that no longer waits leaves the lines."""
+        """Add a ticket (a server's place in line) to its lines, or replace its earlier version.
+
+        A ticket that no longer waits leaves the lines.
+        """
         self.drop(ticket.id)
         self._known[ticket.id] = ticket
         for pool, (place, offers) in _places(self.pool_of, ticket).items():

@@ -88,26 +88,29 @@ class Use:
 
     @property
     def held_seconds(self) -> float | None:
-        """Seconds from the admission to the end, without outages. `None` while the use is open."""
+        """Seconds from the server's admission to its end, without outages. `None` while the use is open."""
         return None if self.over is None else max(0.0, (self.over.running - self.begun).total_seconds())
 
     @property
     def ran_seconds(self) -> float | None:
-        """Seconds from ready to the end, without outages. `None` while the use is open, or if it was never ready."""
+        """Seconds from when the server was ready to its end, without outages. `None` while the use is open.
+
+        Also `None` if the server was never ready.
+        """
         if self.over is None or self.ready_at is None:
             return None
         return max(0.0, (self.over.running - self.ready_at).total_seconds())
 
     @property
     def outage_seconds(self) -> float | None:
-        """Seconds during the use in which hub or service was down. `None` while the use is open."""
+        """Seconds during this use of a server in which hub or service was down. `None` while the use is open."""
         if self.over is None or self.held_seconds is None:
             return None
         return max(0.0, (self.over.utc - self.admitted).total_seconds() - self.held_seconds)
 
     @property
     def mean_use_percent(self) -> float | None:
-        """Mean GPU use in percent over the time in which it was measured. `None` if it was never measured."""
+        """Mean GPU use in percent over the measured time of this use of a server. `None` if it was never measured."""
         return self.sums.mean
 
     @property

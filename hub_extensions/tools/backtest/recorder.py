@@ -111,7 +111,7 @@ class Recorder:
         self._recorded: list[RecordedWait] = []
 
     def run(self) -> list[RecordedWait]:
-        """Replay the whole log and return its waits, in the order in which the sessions started."""
+        """Replay the whole log of sessions and return their waits, in the order in which the sessions started."""
         queued = 0
         for session in self._log.sessions:
             self._until(session.submit)

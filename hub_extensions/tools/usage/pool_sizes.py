@@ -73,6 +73,6 @@ class _Held:
         del self.changes[:end]
 
     def devices(self) -> int:
-        """Return how many whole devices the largest amount in use needs, at least one."""
+        """Return how many whole devices of a pool the largest amount in use needs, at least one."""
         self.count()
         return max(1, -(-self.most // WHOLE))

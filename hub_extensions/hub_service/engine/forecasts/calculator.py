@@ -87,7 +87,10 @@ class ForecastCalculator:
         return found, time.thread_time() - began
 
     def release(self) -> None:
-        """Forget what was learned, to free the memory. The history has to be loaded before the next computation."""
+        """Forget the past uses that were learned from, to free the memory.
+
+        They have to be loaded again before the next computation.
+        """
         self._model = WaitModel()
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ class ForecastState:
         self._judged: dict[str, Accuracy] = {}
 
     def note_change(self) -> None:
-        """Increase the revision, because devices or offers have changed, so that the waits are computed again."""
+        """Have the waits computed again, because devices or offers have changed: increase the revision."""
         self.revision += 1
 
     def take(self, waits: LikelyWaits) -> None:

@@ -50,7 +50,7 @@ class ForecastWorker:
         return None if process is None or process.poll() is not None else process.pid
 
     def begin_history(self) -> None:
-        """Start to load a history of past uses. Like `add_page` and `load_history`, it calls `ForecastCalculator`."""
+        """Start to load a history of past uses into the worker process, by `ForecastCalculator.begin_history`."""
         self._ask("begin_history")
 
     def add_page(self, page: Sequence[Stay]) -> None:
@@ -81,14 +81,17 @@ class ForecastWorker:
         return found
 
     def release(self) -> None:
-        """End the process to give its memory back. The next request starts another one, without a history."""
+        """End the worker process to give its memory back.
+
+        The next request starts another one, which has learned nothing.
+        """
         with self._lock:
             process = self._process
         if process is not None:
             self._end(process)
 
     def close(self) -> None:
-        """End the process for good. A request that is waiting for an answer fails at once with `CalculationEnded`."""
+        """End the worker process for good. A request that waits for an answer fails at once with `CalculationEnded`."""
         with self._lock:
             self._closed = True
         self.release()

@@ -143,7 +143,10 @@ class Forecaster:
         return False
 
     def reload_soon(self) -> None:
-        """Have the history loaded again at the next check, because a user was deleted whose name is to be forgotten."""
+        """Have the history of past uses loaded again at the next check.
+
+        A user was deleted, whose name is to be forgotten.
+        """
         if not self._released:
             self._imports = None
 

@@ -65,7 +65,7 @@ class Cluster(Deleter, Cordoner, Protocol):
         """
 
     async def wait_changed(self, timeout: float) -> bool:
-        """Return True when something has changed since the last call, or False after `timeout` seconds."""
+        """Return True when the cluster has changed since the last call, or False after `timeout` seconds."""
 
 
 class ClusterLeases:
@@ -118,7 +118,10 @@ class ClusterLeases:
         self._soon.set()
 
     async def refresh(self) -> None:
-        """Read the cluster once, end leases that are over, and admit tickets (places in line) that can start."""
+        """Read the cluster once, end leases that are over, and admit tickets (places in line) that can start.
+
+        A lease is a server's right to its GPU.
+        """
         try:
             async with self.transaction(admit=True) as transaction:
                 # read here, because opening the transaction may have taken a while

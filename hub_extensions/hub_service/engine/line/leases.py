@@ -43,7 +43,7 @@ class LeaseWatcher(Protocol):
         """Call `refresh` again and again, until cancelled."""
 
     async def refresh(self) -> None:
-        """Read the machine or cluster once, and end leases that are over."""
+        """Read the machine or cluster once, and end leases (servers' rights to their GPUs) that are over."""
 
     def refresh_soon(self) -> None:
         """Have `run` call `refresh` at once, because a change of a lease (a server's right to its GPU) is expected."""

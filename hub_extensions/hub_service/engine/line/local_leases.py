@@ -127,7 +127,10 @@ class LocalLeases:
         self._soon.set()
 
     async def refresh(self) -> None:
-        """Read the machine once, end leases that are over, and admit tickets (places in line) that can start."""
+        """Read the machine once, end leases that are over, and admit tickets (places in line) that can start.
+
+        A lease is a server's right to its GPU.
+        """
         view = await asyncio.get_running_loop().run_in_executor(None, self._read)
         try:
             async with self.transaction(admit=True) as transaction:

@@ -54,7 +54,7 @@ class NodeDrains:
         return {} if snapshot is None else {name: node.cordoned for name, node in snapshot.nodes.items()}
 
     def standing(self) -> tuple[Cordon, ...]:
-        """Return the administrators' orders that are in force: their nodes are cordoned."""
+        """Return the administrators' orders to drain nodes that are in force, because their nodes are cordoned."""
         return standing_on_nodes(self.state.cordons, self.nodes())
 
     async def drain(self, node: str, why: str, admin: str) -> None:

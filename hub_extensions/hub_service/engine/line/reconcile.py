@@ -483,7 +483,10 @@ class Reconciler:
         return Changes(facts=(facts,), leases=(lease,), journal=rows)
 
     def _ending_but_alive(self, server: HubServer) -> Lease | None:
-        """Return the ending lease of a server whose process still lives. `None` if there is no such lease."""
+        """Return the ending lease (right to a GPU) of a server whose process still lives.
+
+        `None` if there is no such lease.
+        """
         mine = (each for each in self.state.leases.values() if (each.user, each.server) == (server.user, server.server))
         ending = next((each for each in mine if each.state is LeaseState.ENDING), None)
         return ending if ending is not None and self.leases.lives(ending) else None

@@ -85,7 +85,7 @@ class Policies:
 
     @property
     def has_groups(self) -> bool:
-        """Whether the names of the hub's groups have been read since these rules came into force."""
+        """Whether the names of the hub's groups have been read since the rules of the policy file came into force."""
         return self._groups is not None
 
     def note_doubts(self, groups: Collection[str] | None, offers: Collection[str], pools: Collection[str]) -> None:

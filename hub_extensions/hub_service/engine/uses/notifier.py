@@ -128,7 +128,7 @@ class Notifier:
         self._room = {channel: asyncio.Semaphore(AT_ONCE) for channel in self.channels}
 
     def loops(self) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
-        """Yield the loops that send, one for each channel (webhook, e-mail), with their names for the log."""
+        """Yield the loops that send notices, one for each channel (webhook, e-mail), with their names for the log."""
         for channel in self.channels:
             yield f"telling users by {channel}", partial(self.run, channel)
 

@@ -186,7 +186,10 @@ class HubEvents(JsonRoute):
         super().on_connection_close()
 
     async def get(self) -> None:
-        """Send lines until the reader disconnects or does not read, or the service stops."""
+        """Send the statuses of tickets (places in line), line by line, until the reader disconnects or does not read.
+
+        The stream ends also when the service stops.
+        """
         self.set_header("Content-Type", "application/x-ndjson")
         self.set_header("X-Accel-Buffering", "no")
         changes = cast("AsyncGenerator[TicketStatus, None]", self.engine.changes())

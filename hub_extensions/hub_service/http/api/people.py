@@ -59,7 +59,10 @@ class TicketsRoute(JsonRoute):
         await self.answer_list(tickets)
 
     async def post(self) -> None:
-        """Ask the hub to start the caller's server. Its ticket appears once the spawner has asked for admission."""
+        """Ask the hub to start the caller's server.
+
+        Its ticket (place in line) appears once the spawner has asked for admission.
+        """
         wanted = self.message(TicketRequest)
         user = user_of(self.person)
         self.allowed(self.person, ApiAction.START, (user, wanted.server))

@@ -88,7 +88,10 @@ class AdminNow(OverviewPage):
     """GET: the current state: who uses which GPU, and who waits and why."""
 
     async def get(self) -> None:
-        """Answer with the requested page of the lists, and with the result of the administrator's last order."""
+        """Answer with the requested page of GPUs and of users in line.
+
+        It also shows the result of the administrator's last order.
+        """
         query = {name: self.get_query_argument(name, "") for name in ("search", "show")}
         if query["show"] not in SHOWN:
             raise BadInput(f"show has to be one of {', '.join(filter(None, SHOWN))}.", "show")
