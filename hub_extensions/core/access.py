@@ -76,7 +76,10 @@ class Person:
 
     @property
     def by_server(self) -> bool:
-        """Whether code in a notebook can read the caller's token: it is that of a server, or of a user who visits one."""
+        """Whether code in a notebook can read the caller's token.
+
+        It can if the token is that of a server, or of a user who visits a server.
+        """
         return any(scope.startswith(OF_A_SERVER) for scope in self.scopes or ())
 
     def may(self, action: ApiAction, of: tuple[str, str] | None = None) -> bool:

@@ -124,7 +124,7 @@ class GateSessions:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other gates may use the same database."""
+        """Whether other gates may use the same database of sessions."""
         return self._store.is_shared
 
     def find(self, cookie: str) -> GateSession | None:

@@ -42,7 +42,9 @@ _HELD = sa.text(
 
 
 class DatabaseLock:
-    """The lock on one PostgreSQL database. A service that has lost it must end; it is not taken again.
+    """The lock on one PostgreSQL database, so that only one service uses it.
+
+    A service that has lost the lock must end; it does not take the lock again.
 
     Attributes:
         where: text for messages that names the database, without a password.

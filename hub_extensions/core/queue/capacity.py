@@ -172,11 +172,17 @@ class Capacity:
         return fullest_fit(self._pools.get(offer.pool, ()), self.held, offer.share)
 
     def costing(self, pool: str) -> frozenset[str]:
-        """Return the pools on the same cards that may take a free device from this pool when one of theirs is given."""
+        """Return the other pools of which a given device can make a device of this pool unavailable.
+
+        Their MIG devices are created on the same cards.
+        """
         return frozenset(other for other, costs in self._costs.items() if pool in costs)
 
     def costed(self, pool: str) -> frozenset[str]:
-        """Return the pools on the same cards that may lose a free device when a device of this pool is given."""
+        """Return the other pools that may lose a free device when a device of this pool is given.
+
+        Their MIG devices are created on the same cards.
+        """
         return frozenset(self._costs.get(pool, ()))
 
     def take(self, admission: Admission, ticket: Ticket | None = None) -> None:

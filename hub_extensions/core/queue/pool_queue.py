@@ -56,7 +56,10 @@ def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[i
 
 @dataclass
 class _QueueBuilder:
-    """The line of one pool, which tickets are added to and removed from; `value` returns its present state."""
+    """The line of one pool (all devices of one kind) while tickets are added to it and removed from it.
+
+    `value` returns its present state.
+    """
 
     tickets: list[Ticket] = field(default_factory=list)
     places: list[int] = field(default_factory=list)

@@ -418,9 +418,10 @@ def release(record: StopRecord) -> StopRecord | None:
 
 
 def return_as(record: StopRecord, back: ServerReturn | None) -> StopRecord | None:
-    """Record the next step of a server's return without a GPU. Return `None` if nothing is left to do.
+    """Record the next step of a server's return (its restart without a GPU). Return `None` if nothing is left to do.
 
     Args:
+        record: the record of the stop of the server's earlier run.
         back: the state of the return; `None` if the server does not come back after all.
     """
     after = replace(record, back=back)

@@ -658,8 +658,9 @@ class Engine:
         await self.watcher.give_up(lease, admin, why)
 
     def forecasts(self) -> messages.ForecastReport:
-        """Return the accuracy of the wait forecasts for each pool (devices of one kind), and the age of the last
-        forecast.
+        """Return the accuracy of the wait forecasts for each pool (devices of one kind).
+
+        The report also has the age of the last forecast.
         """
         return self.state.forecasts.report(self.state.clock)
 

@@ -306,7 +306,7 @@ class Measuring:
         )
 
     def written(self) -> None:
-        """Record that the measured minutes that `take` returned last are stored, so that they are not returned again."""
+        """Record that the measured minutes that `take` returned last are stored. It does not return them again."""
         self._unwritten = []
 
     def _take(self, lease: Lease, use: Use, figure: Figure, node: str, device: str, moment: Moment) -> Use:
