@@ -555,5 +555,10 @@ def _add_limits(c: Any, culling: CullPolicy, notes: list[str]) -> None:
 
 
 def _spawners_with(c: Any, key: str) -> list[str]:
-    """Return the names of the spawner sections, such as ``KubeSpawner``, in which an administrator has set a key."""
+    """Return the names of the spawner sections, such as ``KubeSpawner``, in which an administrator has set a trait.
+
+    Args:
+        c: the hub's configuration.
+        key: name of the trait.
+    """
     return [name for name in sorted(c) if name.endswith("Spawner") and value_of(c, name, key)]

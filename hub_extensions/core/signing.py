@@ -122,7 +122,14 @@ class SignedAnswer:
 
 
 def answer_of(secret: str, nonce: str, status: int, body: bytes, header: str) -> SignedAnswer | None:
-    """Parse and verify the header of an answer; `None` if the signature is invalid."""
+    """Parse and verify the header with which the service signs an answer; `None` if the signature is invalid.
+
+    Args:
+        secret: the secret that hub and service share.
+        nonce: nonce of the request.
+        status, body: status and body of the answer.
+        header: the header `ANSWER_HEADER` of the answer.
+    """
     found = _ANSWER.fullmatch(header) if secret else None
     if found is None:
         return None

@@ -343,7 +343,10 @@ def _numbers(gpu: GpuReading) -> Numbers:
 
 
 def _differs(before: Snapshot, after: Snapshot) -> bool:
-    """Return whether two snapshots differ in more than the numbers, so that the whole snapshot has to be sent."""
+    """Return whether two snapshots differ in more than the numbers that change with each reading.
+
+    If so, the whole snapshot has to be sent to the panels.
+    """
     if _without_numbers(before) != _without_numbers(after):
         return True
     pairs = zip(before.gpus, after.gpus, strict=True)

@@ -135,6 +135,11 @@ def _named(value: type[Any], path: Sequence[int | str]) -> str:
 
 
 def _value_of(value: type[Any], name: str) -> type[Any] | None:
-    """Return the dataclass that is the type of this field; `None` if its type is not a dataclass."""
+    """Return the type of a dataclass's field if that type is a dataclass itself; otherwise `None`.
+
+    Args:
+        value: the dataclass.
+        name: name of the field.
+    """
     kind = get_type_hints(value)[name]
     return next((each for each in (kind, *get_args(kind)) if isinstance(each, type) and is_dataclass(each)), None)

@@ -174,7 +174,7 @@ def _object(answer: HTTPResponse) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def _shared(scopes: frozenset[str]) -> frozenset[str]:
-    """Return one shared object for equal scopes, because thousands of users have the same ones."""
+    """Return one shared object for equal sets of scopes, because thousands of users have the same ones."""
     return scopes
 
 

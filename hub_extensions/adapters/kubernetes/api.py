@@ -302,7 +302,11 @@ def _own_namespace() -> str:
 
 
 async def _take_items(page: Json, take: Callable[[Json], None]) -> Json:
-    """Call `take` with each object, yielding to the event loop in between. Returns the list's ``metadata``."""
+    """Call `take` with each object in a page of a list, yielding to the event loop in between.
+
+    Returns:
+        The list's ``metadata``.
+    """
     about, turn = page["metadata"], time.monotonic()
     for raw in page["items"] or ():  # an empty list can be null
         take(raw)

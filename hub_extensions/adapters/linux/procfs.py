@@ -398,7 +398,14 @@ def _begun(pid: int) -> _Stat | None:
 
 
 def _marks(pid: int, stat: _Stat) -> _Marks | None:
-    """Read the lease mark and our other values from the environment of a process; `None` if we may not read it."""
+    """Read the lease mark (the variable with the lease's id) and our other variables from a process's environment.
+
+    `None` if we may not read it.
+
+    Args:
+        pid: id of the process.
+        stat: the state of the process.
+    """
     path = f"/proc/{pid}/environ"
     if stat.state == "Z":  # the main thread has ended, so read through another thread
         path = next((f"{task}/environ" for task in _other_threads(pid)), path)

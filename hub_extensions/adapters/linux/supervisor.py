@@ -122,9 +122,13 @@ def _stop_asked(seconds: float, parent: int | None, also: signal.Signals | None 
 
 
 def _stopped(child: int) -> int:
-    """Stop the child: request it, then kill it if it does not end in time. Return its exit status.
+    """Stop the child process with the service: request it, then kill it if it does not end in time.
 
-    The result is 0 if the signal came before the child's event loop ran.
+    Args:
+        child: process id of the child.
+
+    Returns:
+        Its exit status; 0 if the signal came before the child's event loop ran.
     """
     os.kill(child, signal.SIGTERM)
     killed_at = time.monotonic() + KILL_SECONDS
@@ -136,7 +140,7 @@ def _stopped(child: int) -> int:
 
 
 def _ended(child: int) -> int | None:
-    """Return the child's exit status; `None` while it still runs.
+    """Return the exit status of the child process with the service; `None` while it still runs.
 
     Other child processes that have ended are waited for too. PID 1 of a container has to do that.
     """

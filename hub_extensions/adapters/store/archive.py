@@ -305,6 +305,10 @@ def _pieces(connection: Connection, chosen: Any) -> Generator[Sequence[tuple[Any
     """Yield the rows of a query in batches of `AT_ONCE`.
 
     With a database server, the next batch is fetched while the caller processes one.
+
+    Args:
+        connection: the connection to the database.
+        chosen: the query.
     """
     result = connection.execution_options(stream_results=True, max_row_buffer=AT_ONCE).execute(chosen)
     pieces = result.partitions(AT_ONCE)

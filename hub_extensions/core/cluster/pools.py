@@ -423,7 +423,10 @@ def _make_pool(pool_id: OfferId, every: Mapping[str, Sequence[NodeShare]], key: 
 
 
 def _room_of(part: NodeShare) -> NodeRoom:
-    """Return a node's devices in a pool. The total is 0 if no server can use the node now."""
+    """Convert the devices of one kind on a node to the form in which a pool has them.
+
+    The total is 0 if no server can use the node now.
+    """
     total = part.count.total if part.barred or not part.count.why else 0
     return NodeRoom(total, part.room, part.foreign, part.barred, part.unknown, part.count.silent)
 

@@ -69,7 +69,7 @@ class CullDecision:
 
     @property
     def begins_at(self) -> datetime | None:
-        """When the stop begins, with the saving of notebooks; `None` if no countdown is shown."""
+        """When the stop of the server begins, with the saving of notebooks; `None` if no countdown is shown."""
         return None if self.stops_at is None else self.stops_at - self.begins_before
 
 

@@ -53,10 +53,10 @@ class MeasuredUse:
 
 @dataclass(frozen=True, slots=True)
 class PlayedUse:
-    """What would have happened to the server of one use under the replayed limits.
+    """What would have happened to one past server under the replayed limits.
 
     Attributes:
-        use: the use.
+        use: the use (the server's time with its GPU).
         warnings: number of countdowns that would have begun.
         stopped: when it would have been stopped; `None` if it would have run to its own end.
         cause: why it would have been stopped; `None` if it would not have been.

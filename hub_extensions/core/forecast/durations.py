@@ -117,12 +117,12 @@ class UsesOf:
 
     @property
     def asked(self) -> FloatArray:
-        """When each server was asked for, in seconds of the wall clock."""
+        """When the server of each use was asked for, in seconds of the wall clock."""
         return self._uses["asked"]
 
     @property
     def offers(self) -> NDArray[np.int32]:
-        """The numbers that stand for the offers."""
+        """The number of the offer of each use (`DurationHistory.number_of`)."""
         return self._uses["offer"]
 
     @property
@@ -132,11 +132,16 @@ class UsesOf:
 
     @property
     def at_limit(self) -> Flags:
-        """Whether an enforced limit ended each use."""
+        """Whether an enforced limit ended each use, so that it would have lasted longer."""
         return self._uses["at_limit"]
 
     def with_latest(self, use: NDArray[np.void], most: int) -> UsesOf:
-        """Return these uses and a later one (an array of one `USE`), at most `most`."""
+        """Return these uses and a later one, at most `most` in all.
+
+        Args:
+            use: the later use, as an array of one `USE`.
+            most: the oldest uses beyond this number are left out.
+        """
         return UsesOf(np.concatenate((use, self._uses[: most - 1])))
 
     def lives(self, limit: float | None) -> FloatArray:

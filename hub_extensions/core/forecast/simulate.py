@@ -360,7 +360,7 @@ def _can_be_given(state: SimulationState, wish: Wish) -> bool:
 
 
 def _by_place(waiting: Sequence[Waiting]) -> list[int]:
-    """Return the indices of the tickets, sorted by the lowest place that each ticket has in any line."""
+    """Return the indices of the tickets, sorted by the lowest place (a serial number) that each has in any line."""
     first = [min((wish.place for wish in ticket.wishes), default=0) for ticket in waiting]
     return sorted(range(len(waiting)), key=first.__getitem__)
 

@@ -352,7 +352,10 @@ def _names(label: str, text: str) -> bool:
 
 
 def _own(series: MetricSeries) -> dict[str, str]:
-    """Return the labels that already have a normalized name. They take precedence over labels in another spelling."""
+    """Return those labels of a series whose names are already normalized (`SPELLINGS`).
+
+    They take precedence over labels in another spelling.
+    """
     return {name: text for name, text in series.labels.items() if text and name in SPELLINGS.values()}
 
 

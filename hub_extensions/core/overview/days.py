@@ -159,7 +159,13 @@ def _bar(at: datetime, first: datetime, span: Span) -> int:
 
 
 def _hours(use: CountedUse, bounds: Sequence[datetime], now: datetime) -> Iterator[tuple[int, float]]:
-    """Yield (index of the bar, device hours in it) for each bar in which the use went on."""
+    """Yield (index of the bar, device hours in it) for each bar of the statistics in which a server had its devices.
+
+    Args:
+        use: the server's time with its devices.
+        bounds: the beginning of each bar, and after these the end of the last bar.
+        now: the present time, which ends a use that still goes on.
+    """
     began, ended = max(use.began, bounds[0]), min(use.ended or now, now)
     if ended <= began:
         return

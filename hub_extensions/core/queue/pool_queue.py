@@ -39,9 +39,9 @@ def _place(entry: tuple[int, Ticket]) -> int:
 
 
 def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[int, tuple[OfferId, ...]]]:
-    """Return pool -> (the ticket's first place in its line, the offers that the ticket accepts there).
+    """Return pool -> (the ticket's earliest place in its line, the offers that the ticket accepts there).
 
-    Empty if the ticket does not wait.
+    A place is a serial number. Empty if the ticket does not wait.
     """
     found: dict[str, tuple[int, tuple[OfferId, ...]]] = {}
     if ticket.state is not TicketState.WAITING:

@@ -264,7 +264,14 @@ def _path_probes(app: App, path: str) -> Iterator[Probe]:
 
 
 def _public_probes(app: App, path: str) -> Iterator[Probe]:
-    """Yield requests for the public paths of the catalogue, and attempts to get from there to the rest of the app."""
+    """Yield probes of an app's public paths, and attempts to get from there to the rest of the app.
+
+    A probe is a request of the audit that should not get through to the app.
+
+    Args:
+        app: the app.
+        path: path of the app's public address, with a trailing slash.
+    """
     advice = "What is public leads to the rest: let the proxy pass paths on as they came, or take it out of `public`."
     for each in app.public:
         at = path.rstrip("/") + each

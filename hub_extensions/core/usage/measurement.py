@@ -76,7 +76,7 @@ class Sums:
 
 
 def with_figure(sums: Sums, figure: Figure, seconds: float) -> Sums:
-    """Add a measurement that counts for the last `seconds`, but for at most `LASTS`."""
+    """Add a measurement of a server's GPU to the sums. It counts for the last `seconds`, but for at most `LASTS`."""
     seconds = min(max(seconds, 0.0), LASTS)
     used, memory = figure.used_percent, figure.memory_bytes
     if used is not None and seconds:

@@ -296,7 +296,10 @@ def _unknown(offer: OfferState, reason: Reason) -> OfferState:
 
 
 def _nothing_free(offers: Sequence[OfferState], t: Catalogue) -> NothingFree:
-    """Return the block for a form without a free GPU, with a button for the line that is probably the shortest."""
+    """Return the block that stands above the offers of the spawn form if no GPU is free.
+
+    It has a button for the line that is probably the shortest.
+    """
     known = [offer for offer in offers if offer.id != CPU and offer.free is not None]
     known = [offer for offer in known if offer.closed is None or not offer.closed.all] or known
     if not known:
