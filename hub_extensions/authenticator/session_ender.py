@@ -489,8 +489,9 @@ class SessionEnder:
         await self._stop(stop)
 
     async def _ask_what_comes_back(self, user_id: int) -> None:
-        """Instruct a user's servers to check again after a restart of the hub, once the hub knows which of them still
-        run.
+        """Instruct a user's servers to check their visitors with the hub again, after the hub's restart.
+
+        It first waits until the hub knows which of them still run.
         """
         until = time.monotonic() + COMES_BACK_SECONDS
         while self._servers.are_checked(self._user(user_id)) and time.monotonic() < until:  # noqa: ASYNC110
@@ -503,8 +504,9 @@ class SessionEnder:
             self._roll_back()
 
     async def _ask_servers(self, user: Any) -> tuple[str, ...]:
-        """Instruct a user's servers to check again, and return the names of those that did. Servers that did not answer
-        are instructed again later.
+        """Instruct a user's servers to check their visitors with the hub again; return the names of those that did.
+
+        Servers that did not answer are instructed again later.
         """
         asked = await self._servers.ask_again(user)
         if asked.silent:
@@ -512,8 +514,9 @@ class SessionEnder:
         return asked.done
 
     async def _ask_once_more(self, user_id: int, silent: Collection[str]) -> None:
-        """Instruct servers that did not answer to check again, several times. A server that never checks would keep its
-        open WebSockets.
+        """Instruct servers that did not answer to check their visitors with the hub again, several times.
+
+        A server that never checks would keep the open WebSockets of an ended session.
         """
         for pause in REPORTED_AGAIN_SECONDS:
             await asyncio.sleep(pause)

@@ -375,7 +375,7 @@ class Sampler:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of the driver in progress.
+    """A call of the GPU driver's library that has not returned yet.
 
     Attributes:
         started: when it began, in seconds of the monotonic clock.

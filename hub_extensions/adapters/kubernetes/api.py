@@ -103,7 +103,7 @@ class KubernetesApi:
         """The given namespace. After `open`, if it was "", that of the context or service account, or ``default``."""
 
     async def open(self) -> None:
-        """Read the address and credentials. Sends no request yet.
+        """Read the address of the API server and the credentials. Sends no request yet.
 
         Raises:
             ClusterAway: the configuration is missing or invalid.

@@ -68,7 +68,7 @@ class FailurePageMixin:
         return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"
 
     def log_exception(self: Any, *problem: Any) -> None:
-        """Log as the hub does, without the request's query, which contains code and state."""
+        """Log a failed request as the hub does, but without its query, which contains the sign-on's code and state."""
         uri, self.request.uri = self.request.uri, self.request.path
         try:
             super().log_exception(*problem)  # type: ignore[misc]
@@ -76,7 +76,7 @@ class FailurePageMixin:
             self.request.uri = uri
 
     def _log(self: Any) -> None:
-        """Log as the hub does, without the queries of the request and of its redirect."""
+        """Log a request as the hub does, but without its query and the query of the address that it redirects to."""
         location = self._headers.get("Location")
         if location:
             self._headers["Location"] = urlsplit(location)._replace(query="", fragment="").geturl()

@@ -107,13 +107,14 @@ NOBODY_WAITED = PastWaits()
 def play(
     use: MeasuredUse, base: CullPolicy, rules: Sequence[CullRule] = (), waits: PastWaits = NOBODY_WAITED
 ) -> PlayedUse:
-    """Return what would have happened to the server of one use under these limits.
+    """Return what would have happened to the server of one measured use under other culling limits.
 
     The records do not show when a user opened the server, so it counts as opened as soon as its GPU is busy.
 
     Args:
+        use: the finished use (one server's time with a GPU) and its measurements.
         base: the limits of ``c.GpuCulling``.
-        rules: the rules of a policy file.
+        rules: the rules of a policy file, which replace limits for some servers.
         waits: when somebody was waiting, for limits that depend on it.
     """
     base, server = replace(base, enabled=True), RuledServer(use.user, use.groups, use.offer, use.pool)

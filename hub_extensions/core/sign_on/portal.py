@@ -53,7 +53,7 @@ def next_health(before: AppHealth, status: int | None, now: datetime) -> AppHeal
 
 
 def health_now(health: AppHealth, now: datetime) -> AppHealth:
-    """Return the health; `NOT_CHECKED` if the last check is longer ago than `HEALTH_EXPIRES`."""
+    """Return an app's last known health; `NOT_CHECKED` if its last check is longer ago than `HEALTH_EXPIRES`."""
     return health if health.asked is not None and now - health.asked <= HEALTH_EXPIRES else NOT_CHECKED
 
 
@@ -86,7 +86,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class AppTile:
-    """An app on the page.
+    """An app on a user's front page.
 
     Attributes:
         where: the app's public address.
@@ -104,10 +104,10 @@ class AppTile:
 
 @dataclass(frozen=True, slots=True)
 class ServerTile:
-    """A server on the page.
+    """A server of the user on the front page.
 
     Attributes:
-        title: name of its offer; "" if unknown.
+        title: name of its offer (the option of the spawn form that it was started with); "" if unknown.
         ends: when it stops; `None` if unknown.
     """
 

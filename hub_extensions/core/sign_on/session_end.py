@@ -89,7 +89,7 @@ class EndReport:
 
 @dataclass(frozen=True, slots=True)
 class TokenFact:
-    """A token of the person.
+    """An API token of the person whose sessions end.
 
     Attributes:
         note: the token's note at the hub.

@@ -52,7 +52,7 @@ class BadLine(BadFile):
         self._about = (file, line, text)
 
     def in_column(self, column: str) -> BadFile:
-        """Return the same error with the name of the column in which the readable part ends."""
+        """Return the same error, with the name of the wrong column: the one in which the readable part ends."""
         file, line, text = self._about
         return BadFile(file, line, column, text)
 

@@ -69,7 +69,7 @@ class OwnGiveBack(ServerRoute):
 
 
 class OwnKeep(ServerRoute):
-    """POST: protect this server from the next stop for a while, as often as the user may."""
+    """POST: protect this server from a stop for a while. How often a user may do so is limited."""
 
     async def post(self) -> None:
         """Protect the server and answer with its state. The request's body is empty or an empty object."""
