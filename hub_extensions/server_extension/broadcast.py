@@ -290,10 +290,13 @@ class Broadcast:
         return text
 
     def _noted(self, sampled: Sampled) -> Snapshot:
-        """Return the current snapshot.
+        """Return the snapshot (what the GPU panel shows) that follows from the last readings of the GPUs.
 
         If more than numbers differ from the last snapshot, the change number is increased, so that all listeners get
         it.
+
+        Args:
+            sampled: the last values of the GPUs, and whether the driver answers.
         """
         snapshot = self._snapshot(sampled)
         if self._last is None or _differs(self._last, snapshot):

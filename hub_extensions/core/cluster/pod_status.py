@@ -204,11 +204,11 @@ _DISRUPTED = {
 
 
 def _state(reason: str, code: str, log: str = "", **more: Any) -> PodState:
-    """Return a state with one reason that has no parameters.
+    """Return a pod's state that is explained to the user by one sentence without parameters.
 
     Args:
-        reason: the state.
-        code: code of the reason for the user.
+        reason: name of the state, as `PodState.reason` lists them.
+        code: code of the sentence.
         log: the cluster's own text.
         more: further fields of `PodState`.
     """

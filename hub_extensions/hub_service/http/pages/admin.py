@@ -178,7 +178,7 @@ class AdminOrder(Form):
 
     @property
     def about(self) -> str:
-        """The user, device or node that the order concerns, as the page called it; "" if the form has no such field."""
+        """The user, device or node that the administrator's order concerns; "" if the form has no such field."""
         return self.get_body_argument("about", "")[:LONGEST_SEARCH]
 
     def write_receipt(
