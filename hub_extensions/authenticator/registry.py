@@ -189,8 +189,9 @@ class SessionRegistry:
         return list(self._ended.values())
 
     def ended_before_start(self) -> set[int]:
-        """Return the ids of users whose sessions ended shortly before the hub's last restart, so that their servers
-        have to be instructed to check again.
+        """Return the ids of users whose sessions ended shortly before the hub's last restart.
+
+        Their servers have to be instructed to check their visitors with the hub again.
         """
         return self._ended_before_start
 
