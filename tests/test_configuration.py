@@ -208,6 +208,7 @@ def secrets_of(folder: Path, cookie_secret: object = None) -> tuple[str, str]:
     return there.hub_secret, there.api_token
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cookie", [COOKIE, COOKIE.hex(), "no hexadecimal digits at all"])
 def test_a_hub_without_a_volume_has_the_secrets_that_it_had_before(tmp_path: Path, cookie: str | bytes) -> None:
     """Else its token is unknown at each start, and all who wait in line lose their places."""
@@ -224,6 +225,7 @@ def test_the_cookie_secret_may_be_written_in_both_of_the_hubs_ways(tmp_path: Pat
     assert secrets_of(tmp_path / "one", COOKIE) == secrets_of(tmp_path / "two", COOKIE.hex())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cookie", [None, "", b"", b"short"])
 def test_without_a_cookie_secret_that_nobody_guesses_the_secrets_are_random(
     tmp_path: Path, cookie: str | bytes | None
@@ -451,6 +453,7 @@ class OursOfASite(GpuKubeSpawner):
 HERE = __name__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [

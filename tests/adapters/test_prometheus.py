@@ -111,6 +111,7 @@ async def test_quiet_multiprocessors_alone_are_no_evidence(told: PrometheusAsTol
     assert (await asked(told, ONE)).missing == {ONE.uuid: "none"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ratio", "ago", "why"),
     [
@@ -219,6 +220,7 @@ async def test_a_prometheus_that_is_not_there_is_a_sentence() -> None:
     assert reading.reason == "away" and reading.message.startswith("Prometheus does not answer (")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -242,6 +244,7 @@ async def test_what_is_no_prometheus_is_told_so(body: bytes) -> None:
     assert (reading.reason, reading.figures) == ("no-prometheus", {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "series",
     [
@@ -263,6 +266,7 @@ async def test_a_series_that_cannot_be_read_is_passed_over(series: bytes) -> Non
     assert (reading.reason, reading.missing) == ("", {ONE.uuid: "none"})
 
 
+@pytest.mark.slow
 async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     server = PrometheusThatSays(NOW.timestamp)
     server.body = b" " * (ANSWER_BYTES + 1)

@@ -12,6 +12,7 @@ PAGE = (ROOT / "docs" / "explanation" / "culling.md").read_text(encoding="utf-8"
 ROWS = dict(re.findall(r"^\| (F\d+) \| (.*) \|$", PAGE, re.M))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [f"F{number}" for number in range(1, 23)])
 def test_each_fault_has_tests_that_are_there(fault: str) -> None:
     named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", ROWS[fault])

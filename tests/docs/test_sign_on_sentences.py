@@ -42,6 +42,7 @@ def test_every_end_of_a_session_has_a_row(cause: EndCause) -> None:
     assert f"\n| *{end_sentence(cause.value)}* |" in PAGE
 
 
+@pytest.mark.slow
 def test_every_code_of_the_log_and_of_the_metrics_is_there() -> None:
     found = set(codes())
     assert len(found) > 25

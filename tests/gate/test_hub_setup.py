@@ -144,6 +144,7 @@ def test_with_sessions_of_ours_hub_and_gate_have_a_secret_for_ends(c: Config) ->
     assert address.secret and address.secret not in repr(address)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hub", "url", "named"),
     [

@@ -28,6 +28,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_refusal_reads_the_body_or_announces_the_end_of_the_connection(

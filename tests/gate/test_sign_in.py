@@ -120,6 +120,7 @@ async def test_somebody_else_at_the_hub_gets_a_session_of_his_own(standing: Stan
     assert len(standing.gate.sessions) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -167,6 +168,7 @@ async def test_a_sign_in_that_does_not_fit_opens_nothing(standing: Standing, cha
         assert (await ada.get(back)).status == 302, "the right one still can"
 
 
+@pytest.mark.slow
 async def test_where_to_go_back_to_stays_with_the_app(standing: Standing) -> None:
     for odd in ("https://evil.example/", "//evil.example", "/dask/", "/mlflow/../dask/", "/_gate/sign-out", "\\evil"):
         ada = standing.browser()

@@ -255,6 +255,7 @@ def values_of(files: list[Path]) -> list[dict[str, Any]]:
     return [values for values in read(*files) if "kind" not in values and "version" not in values]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*GIVEN, *SHIPPED])
 def test_what_the_check_makes_of_values_is_what_the_whole_reading_makes_of_them(name: str):
     values = over_chart(*([GIVEN[name]] if name in GIVEN else values_of(SHIPPED[name])))

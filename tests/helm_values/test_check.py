@@ -109,6 +109,7 @@ def for_a_quick_run() -> Iterator[Any]:
         yield pytest.param(name, marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(for_a_quick_run()))
 def test_a_bad_example_says_its_sentence_by_its_key(name: str) -> None:
     report = report_of("bad", name)
@@ -130,6 +131,7 @@ def test_its_good_twin_says_nothing(name: str) -> None:
     assert report.status(strict=False) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name", "usual", "strict"),
     [
@@ -397,6 +399,7 @@ OWN = [f"hub.config.{section}" for section in ("GpuOffers", "GpuQueue", "GpuServ
 KEYS = sorted(set(schema_keys(packed_facts().schema)) | set(OWN) | {f"{key}.fractions" for key in OWN})
 
 
+@pytest.mark.slow
 @many(80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(KEYS), SHAPES, min_size=1, max_size=3))
 def test_values_of_any_shape_are_answered_with_findings(tmp_path: Path, wanted: dict[str, Any]) -> None:
@@ -435,6 +438,7 @@ LIKE_SECTIONS = ("hub.config.Spawner.KubeSpawner.Spawner", "hub.config.JupyterHu
 """Keys that traitlets takes for sections, and no class reads."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [7, True, "text", [7], None])
 @pytest.mark.parametrize("key", SECTIONS + LIKE_SECTIONS)
 def test_a_section_that_is_no_mapping_is_named_and_the_rest_is_judged(key: str, value: object, tmp_path: Path) -> None:

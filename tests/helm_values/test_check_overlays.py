@@ -52,6 +52,7 @@ def stack(example: Path) -> list[Path]:
     return [ROOT / name for name in re.findall(r"(?m)^ +-f (helm-values/\S+)", text)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda file: file.stem)
 def test_what_a_shipped_file_leaves_to_be_filled_in_is_said_once(overlay: Path) -> None:
     found = [each for each in check(CheckOptions([str(BASE), str(overlay)])).findings if each.rule == "placeholder"]
@@ -65,6 +66,7 @@ def test_there_is_something_to_check() -> None:
     assert len(EXAMPLES) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda file: file.stem)
 def test_every_overlay_is_clean_over_the_base(overlay: Path) -> None:
     assert findings(BASE) == []
@@ -82,6 +84,7 @@ def test_every_pair_is_clean_in_either_order(pair: tuple[Path, Path]) -> None:
         assert rules(BASE, *pair) == expected(*pair)
 
 
+@pytest.mark.slow
 def test_all_overlays_that_go_together_are_clean() -> None:
     for left_out in itertools.product(*map(sorted, NOT_TOGETHER)):
         assert findings(BASE, *(file for file in OVERLAYS if file.stem not in left_out)) == []
@@ -96,6 +99,7 @@ def test_every_example_is_clean_as_its_readme_stacks_it(example: Path) -> None:
     assert findings(BASE, example) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.parent.name)
 @pytest.mark.parametrize("more", [(), ("restricted",), ("service-deployment",), ("postgres",)], ids="+".join)
 def test_every_example_is_clean_with_what_goes_with_any(example: Path, more: tuple[str, ...]) -> None:
@@ -104,6 +108,7 @@ def test_every_example_is_clean_with_what_goes_with_any(example: Path, more: tup
     assert rules(*files) == expected(*files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda file: file.stem)
 def test_the_manifests_as_they_are_fit_every_overlay(overlay: Path) -> None:
     assert rules(BASE, overlay, manifests=applied(overlay)) == expected(overlay)

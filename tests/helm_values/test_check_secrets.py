@@ -144,6 +144,7 @@ def test_a_secret_of_any_shape_is_not_repeated(tmp_path: Path, secret: dict[str,
 NO_YAML = [*(f"{sign}{WORD}" for sign in ("!", "!!int ", "!!bool ", "*", "%", "@", "'", "[")), f"{WORD}: : x"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["hub.db.password", "hub.config.CryptKeeper.keys", "proxy.secretToken"])
 @pytest.mark.parametrize("written", NO_YAML)
 def test_nor_is_one_that_is_no_yaml(tmp_path: Path, place: str, written: str) -> None:

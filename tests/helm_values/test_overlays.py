@@ -126,6 +126,7 @@ def test_every_file_that_a_file_speaks_of_is_there():
 # ------------------------------------------------------------------ as values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*OVERLAYS, *(f"examples/{name}/values.yaml" for name in EXAMPLES)])
 def test_every_setting_of_ours_is_one_that_there_is(name: str):
     config = values(name).get("hub", {}).get("config", {})
@@ -135,6 +136,7 @@ def test_every_setting_of_ours_is_one_that_there_is(name: str):
         assert set(settings) <= set(CLASSES[key].class_traits(config=True)), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_a_file_changes_something(name: str):
     chart = defaults()
@@ -249,6 +251,7 @@ def test_the_labs_layout_takes_all_compute_slices_and_seven_of_eight_memory_slic
     assert cut(PCIE, group["mig-devices"]) == (7, 7)
 
 
+@pytest.mark.slow
 def test_one_device_more_than_the_labs_is_refused():
     assert cut(PCIE, {"1g.5gb": 6, "2g.10gb": 1}) is None
 

@@ -72,6 +72,7 @@ def beside_placeholders(findings: Sequence[Finding]) -> list[Finding]:
     return [each for each in findings if each.rule != "placeholder"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)
 @pytest.mark.parametrize("others", OTHERS, ids="+".join)
 def test_every_example_is_clean_with_what_goes_with_it(example: Path, others: list[str]) -> None:

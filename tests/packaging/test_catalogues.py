@@ -90,6 +90,7 @@ def test_there_are_a_finnish_and_a_japanese_catalogue() -> None:
     assert [path.parts[-3] for path in CATALOGUES] == ["fi_FI", "ja_JP"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SPEAKERS, ids=lambda path: path.stem)
 def test_what_speaks_to_the_panel_gives_reasons_that_the_panel_translates(path: Path) -> None:
     assert set(texts(path, of="explain")) <= TO_THE_PANEL.keys()
@@ -108,6 +109,7 @@ def test_every_reason_is_given_by_somebody() -> None:
     assert SENTENCES.keys() - said == made_of_parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
 def test_the_panels_pictures_show_only_what_the_product_says(state: str) -> None:
     made, _ = STATES[state]

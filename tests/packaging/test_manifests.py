@@ -179,6 +179,7 @@ def test_the_variables_that_kubernetes_makes_of_the_services_name_do_not_reach_i
     assert only(OWN + "service.yaml", "Deployment")["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
 
+@pytest.mark.slow
 def test_a_registry_with_a_password_is_one_line_to_take_the_sign_from():
     text = (FOLDER / OWN / "service.yaml").read_text(encoding="utf-8")
     changed = text.replace("# imagePullSecrets:", "imagePullSecrets:")

@@ -55,6 +55,7 @@ def keys(found: Sequence[Message]) -> set[tuple[str, str]]:
     return {(f"{context}{one}", many) for context, (one, many) in zip(contexts, whole, strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_a_catalogue_has_every_text_of_the_pages_and_nothing_else(path: Path) -> None:
     wanted = {*page_texts(), *reason_texts(), *((code, "") for code in reason_codes())}
@@ -211,6 +212,7 @@ LIMITS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "facts"),
     [

@@ -78,6 +78,7 @@ def test_behind_envoy_gateway_no_app_reads_a_browsers_own_host_or_prefix() -> No
         assert not ours.keys() & set(change["remove"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proxy", PROXIES)
 def test_every_app_is_checked_under_its_own_name_and_every_identity_header_is_the_gates(proxy: str) -> None:
     text = render(proxy, apps_for(proxy), SETTINGS)
@@ -112,6 +113,7 @@ def test_each_app_has_a_policy_that_lets_in_proxy_and_gate_alone() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proxy", ["traefik", "traefik-kubernetes", "gateway-api", "ingress", "envoy"])
 def test_what_is_yaml_can_be_read(proxy: str) -> None:
     parts = [part for part in yaml.safe_load_all(render(proxy, apps_for(proxy), SETTINGS)) if part]
@@ -124,6 +126,7 @@ def test_what_is_yaml_can_be_read(proxy: str) -> None:
         assert sorted(routes) == ["app-bare", "app-board", "app-dask", "app-mlflow", "gate-1", "gate-2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proxy", ["traefik", "traefik-kubernetes"])
 def test_no_apps_name_makes_a_part_of_another_app(proxy: str) -> None:
     """Where two parts had one name, the one would replace the other: a check, for one."""

@@ -96,6 +96,7 @@ def rule(*lines: str) -> str:
     return "\n".join(["rules:", "  - name: r", *(f"    {line}" for line in lines), ""])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -153,6 +153,7 @@ async def test_what_hangs_has_nobody_waiting_and_what_is_not_there_is_unreachabl
         provider.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("named", "signed_by", "trusted", "believed"),
     [
@@ -193,6 +194,7 @@ async def test_while_it_is_away_the_last_document_is_good(op: OidcProvider, aske
     assert (await asked.metadata()).userinfo == ""
 
 
+@pytest.mark.slow
 async def test_a_code_becomes_tokens_once_and_only_with_its_verifier(op: OidcProvider, asked: Provider) -> None:
     code = code_of(op)
     tokens = await asked.exchange(code, VERIFIER, BACK)
@@ -230,6 +232,7 @@ async def test_a_refresh_says_no_for_who_is_disabled_and_the_session_that_is_end
         await asked.userinfo(tokens.access)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
@@ -324,6 +327,7 @@ async def test_each_algorithm_of_the_list_is_taken(algorithm: str) -> None:
         provider.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("token", "code"),
     [
@@ -422,6 +426,7 @@ async def test_while_it_is_away_the_last_keys_are_good(op: OidcProvider, asked: 
     assert await verified(asked, token) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
@@ -453,6 +458,7 @@ async def test_keys_are_not_looked_for_elsewhere(op: OidcProvider, asked: Provid
         await asked.verified(op.logout_token(sub="u-1"))
 
 
+@pytest.mark.slow
 async def test_a_key_that_was_made_anew_under_its_old_id_is_read_again_once_a_minute(
     op: OidcProvider, asked: Provider, clock: Clock
 ) -> None:

@@ -516,6 +516,7 @@ def test_an_id_never_moves_to_another_key_and_no_two_keys_have_one(weeks: list[d
 # ------------------------------------------------------------------ laws
 
 
+@pytest.mark.slow
 @many(200)
 @given(views())
 def test_what_is_free_is_never_more_than_what_there_is_nor_less_than_none(view: ClusterView) -> None:

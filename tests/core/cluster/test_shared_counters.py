@@ -291,6 +291,7 @@ class Scheduler:
 AMOUNTS = st.lists(st.integers(0, 3), min_size=4, max_size=4)
 
 
+@pytest.mark.slow
 @many(400)
 @given(
     wanted=st.lists(AMOUNTS, min_size=1, max_size=6),

@@ -199,6 +199,7 @@ rules_drawn = st.lists(
 servers = st.builds(RuledServer, st.sampled_from("abcd"), names, st.sampled_from("abcd"), st.sampled_from("abcd"))
 
 
+@pytest.mark.slow
 @given(rules_drawn, servers, st.integers(0, 10_000).map(lambda each: START + each * MINUTE))
 def test_a_rule_that_counts_fits_and_none_before_it_does(
     rules: list[CullRule], server: RuledServer, now: datetime

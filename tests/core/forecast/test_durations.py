@@ -177,6 +177,7 @@ def past(count: int, *, seed: int = 3) -> list[PastUse]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 6, 8, 19, 20, 21, 60, 260])
 def test_sources_are_believed_as_far_as_they_foretold_what_ended(count: int) -> None:
     uses = past(count)
@@ -249,6 +250,7 @@ def holders() -> list[UseHolder]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [1, 5, 100])
 @pytest.mark.parametrize("count", [0, 1, 5, 40])
 def test_lives_are_drawn_one_after_the_other_each_from_what_is_known_of_it(count: int, together: int) -> None:

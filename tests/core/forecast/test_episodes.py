@@ -93,6 +93,7 @@ def rows(count: int, waited: float, limit: float) -> list[Wait]:
     return [wait for number in range(count) for wait in burst(1000 * HOUR * number, 30, waited, limit)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("episodes", "waited", "known"),
     [

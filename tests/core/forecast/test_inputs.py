@@ -257,6 +257,7 @@ def test_an_offers_wait_is_that_of_who_joins_now() -> None:
 # ------------------------------------------------------------------ to the last one
 
 
+@pytest.mark.slow
 def test_a_record_is_known_again_until_a_thousand_others_came() -> None:
     teller = WaitModel()
     teller.learn(stays(1000))

@@ -90,6 +90,7 @@ def lines(
     return devices, left, draw(st.lists(st.tuples(shares, counts, times), min_size=1, max_size=12))
 
 
+@pytest.mark.slow
 @many(80)
 @given(lines() | lines(equal=True))
 def test_with_the_true_ends_the_play_is_what_happens(line) -> None:  # type: ignore[no-untyped-def]
@@ -173,6 +174,7 @@ def test_with_few_finished_uses_nothing_is_said() -> None:
     assert waits(full(), past=history(users=5))["w0"] is not None
 
 
+@pytest.mark.slow
 @many(30)
 @given(st.integers(1, 4), st.integers(1, 6), st.floats(1, 1e5), st.integers(0, 9))
 def test_the_interval_is_in_order_and_below_what_is_enforced(
@@ -210,6 +212,7 @@ def test_a_use_that_its_limit_ended_says_that_the_next_runs_to_its_limit() -> No
 LIMIT = 5 * HOUR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_curve", [False, True])
 @pytest.mark.parametrize("age", [None, 0.0, HOUR, LIMIT - 1, LIMIT, 2 * LIMIT])
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def test_every_row_of_the_table_stays_within_its_gpu(table: GpuTable) -> None:
         assert legal(table, [Placed(row.starts[0], row.name)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "kinds", "maximal", "multisets", "everything", "all_multisets"),
     [
@@ -149,6 +150,7 @@ def test_the_lab_layout_takes_7_compute_slices_and_7_of_8_memory_slices() -> Non
     assert sum(row.memory_slices for row in rows if row) == 7 < table.memory_slices
 
 
+@pytest.mark.slow
 def test_six_small_ones_beside_a_2g_are_illegal() -> None:
     table = gpu("A100-40GB")
     assert arrange(table, {"1g.5gb": 6, "2g.10gb": 1}) is None

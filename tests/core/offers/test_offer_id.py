@@ -35,6 +35,7 @@ class Message:
     last: OfferId | None = None
 
 
+@pytest.mark.slow
 def test_the_id_of_cpu_only_is_written_once() -> None:
     places = []
     for path in SOURCES:

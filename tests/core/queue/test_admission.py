@@ -433,6 +433,7 @@ def test_no_device_is_ever_given_beyond_its_whole(random_line: QueueSnapshot) ->
     assert all(share <= WHOLE for share in held.values())
 
 
+@pytest.mark.slow
 @given(lines(), tickets_of)
 def test_whoever_joins_later_never_changes_what_the_earlier_ones_get(
     random_line: QueueSnapshot, more: list[list[str]]

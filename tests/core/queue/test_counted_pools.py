@@ -296,6 +296,7 @@ def offer_of(share: int) -> str:
     return "gpu" if share == WHOLE else f"gpu-{share / WHOLE:g}"
 
 
+@pytest.mark.slow
 @many(200)
 @given(
     st.dictionaries(SHARES, st.integers(0, 3)),
@@ -318,6 +319,7 @@ def test_never_more_is_admitted_than_there_is_room_and_the_order_is_kept(
         assert large <= sum(count * (share // size) for share, count in room.items())
 
 
+@pytest.mark.slow
 @many(150)
 @given(st.integers(0, 6), st.integers(0, 4), st.lists(st.sampled_from("abc"), max_size=12))
 def test_in_whatever_order_pods_are_heard_of_no_device_is_given_twice(
@@ -357,6 +359,7 @@ def test_in_whatever_order_pods_are_heard_of_no_device_is_given_twice(
     assert len(leases) == total - min(others, total), "and nothing is left idle"
 
 
+@pytest.mark.slow
 @many(150)
 @given(views())
 def test_on_any_cluster_no_pool_is_given_more_often_than_it_is_free(view: ClusterView) -> None:

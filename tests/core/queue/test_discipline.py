@@ -12,6 +12,7 @@ from tests.core.queue.random_lines import RandomLine, difference, random_line, s
 from tests.core.queue.test_admission import NOW, large, lease, small, snapshot, ticket, whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1000, 1300, 50))]
 )

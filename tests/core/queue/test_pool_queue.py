@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def content(lines: Mapping[str, PoolQueue]) -> dict[str, tuple[object, ...]]:
     return {pool: (line.tickets, line.places, +Counter(line.asked)) for pool, line in lines.items()}
 
 
+@pytest.mark.slow
 @many(200)
 @given(STEPS, st.booleans())
 def test_an_updated_line_equals_a_rebuilt_line(
@@ -116,6 +118,7 @@ def played(
     return starts
 
 
+@pytest.mark.slow
 @many(300)
 @given(
     st.integers(0, 4),

@@ -7,6 +7,7 @@ import pytest
 from tests.core.queue.random_play import random_play
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(50, 300, 50))])
 def test_nobody_waits_longer_than_was_told(first: int) -> None:
     found = {seed: random_play(seed) for seed in range(first, first + 50)}

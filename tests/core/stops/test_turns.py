@@ -78,6 +78,7 @@ def test_forty_that_fall_due_together_after_a_quiet_minute_are_stopped_ten_by_te
     assert len(begun) == 60, "and the last ten wait: thirty a minute, as a mean of two"
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 150), max_size=70), st.integers(0, 12), st.integers(0, 40))
 def test_there_are_never_more_than_allowed(begun: list[int], under_way: int, due: int) -> None:
     policy = CullPolicy()

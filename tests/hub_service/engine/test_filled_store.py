@@ -8,6 +8,8 @@ from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import pytest
+
 from hub_extensions.adapters.store import Changes
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.offers.offer_id import OfferId
@@ -21,6 +23,7 @@ from tests.fakes.machine import HubAsTold, large, small
 from tests.hub_service.engine.room import room, settings
 
 
+@pytest.mark.slow
 async def test_who_was_in_line_under_the_last_release_keeps_place_promise_and_options(tmp_path: Path) -> None:
     write_filled_store(settings(tmp_path).store_url)
     hub = HubAsTold()

@@ -116,6 +116,7 @@ async def test_another_offer_taken_after_admission_brings_that_offers_device(tmp
         assert (await r.engine.leases()) == (), "neither device is held"
 
 
+@pytest.mark.slow
 async def test_who_had_no_fault_in_a_failed_start_keeps_the_place_once_also_over_a_restart(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         ada = await r.ask("ada", "mig-1g.5gb")
@@ -768,6 +769,7 @@ async def test_a_ticket_that_somebody_wants_again_has_its_full_time_anew(tmp_pat
         assert r.positions() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("has", "seconds", "admitted"), [(("staff",), 31, True), ((), 30, True), ((), 31, False), (("other",), 31, False)]
 )

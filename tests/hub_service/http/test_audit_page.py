@@ -122,6 +122,7 @@ async def test_it_is_found_from_ones_own_page_and_speaks_the_readers_language(se
     assert "Varoitukset ja pysäytykset" in text and "pysäytetty" in text
 
 
+@pytest.mark.slow
 async def test_what_happened_is_told_in_the_readers_language_and_an_admins_own_words_as_they_are(
     service: Running,
 ) -> None:

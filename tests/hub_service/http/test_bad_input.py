@@ -45,6 +45,7 @@ BAD_ASKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("body", "field", "words"), BAD_ASKS)
 async def test_a_malformed_body_is_400_and_names_the_field(
     service: Running, body: object, field: str, words: str
@@ -67,6 +68,7 @@ ANY_JSON = st.recursive(
 BODIES = st.dictionaries(KEYS | WHOLE_TEXT, ANY_JSON, max_size=6) | ANY_JSON
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Ask, Started, Ended, Stopped, Report, TicketRequest])
 def test_any_json_is_a_message_or_a_sentence_that_can_be_sent(kind: type[object]) -> None:
     @given(BODIES)
@@ -81,6 +83,7 @@ def test_any_json_is_a_message_or_a_sentence_that_can_be_sent(kind: type[object]
     read_or_refused()
 
 
+@pytest.mark.slow
 async def test_no_json_body_makes_any_route_fail(service: Running, caplog: pytest.LogCaptureFixture) -> None:
     bodies: list[object] = [{"\ud800": 1}]
 

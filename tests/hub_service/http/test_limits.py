@@ -135,6 +135,7 @@ async def test_half_a_request_keeps_nobody_out_and_ends_in_time(attacked: Runnin
     await soon(lambda: attacked.parts.connections.strangers == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", ["leave", "keep", "give-up", "api/tickets", "hub/tickets", "api/server/report", "none"]
 )

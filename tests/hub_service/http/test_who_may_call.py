@@ -32,6 +32,7 @@ def body_for(method: str) -> bytes | None:
     return b"{}" if method in ("POST", "DELETE") else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", STRANGERS)
 @pytest.mark.parametrize(("method", "path"), CLOSED)
 async def test_a_stranger_gets_403_on_every_route(service: Running, method: str, path: str, token: str | None) -> None:
@@ -231,6 +232,7 @@ async def test_leases_are_for_admins(service: Running) -> None:
     assert said(await service.ask("GET", "api/leases", "admin-token"))[0]["user"] == "ben"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", NO_ADMINS)
 @pytest.mark.parametrize(
     ("method", "path"),

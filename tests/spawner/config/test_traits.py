@@ -57,6 +57,7 @@ def test_a_setting_that_is_added_is_told_to_a_service_apart() -> None:
     assert to_info(sent(7))["settings"]["queue"]["nap"] == "PT7M"
 
 
+@pytest.mark.slow
 def test_a_setting_that_is_added_has_its_row_of_the_reference() -> None:
     spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "generate-reference.py")
     assert spec is not None and spec.loader is not None

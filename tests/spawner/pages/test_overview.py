@@ -156,6 +156,7 @@ async def test_a_start_of_which_the_hub_alone_knows_is_told_in_its_readers_langu
         assert view is not None and view.text == text
 
 
+@pytest.mark.slow
 async def test_the_hubs_pages_tell_what_a_cluster_did_in_finnish_and_mark_its_own_words() -> None:
     t = catalogue_for("fi")
     why = explain("server-crashed-with", code=1), explain("cluster-refuses", answer="no <gpu>")

@@ -248,6 +248,7 @@ def test_an_end_that_a_server_names_is_kept_in_running_time(ago: int, left: floa
 # ------------------------------------------------------------------ what comes true in which commit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "end", "waited"),
     [
@@ -316,6 +317,7 @@ async def test_a_computation_begins_with_what_is_known_of_everybody(tmp_path: Pa
         assert asker.question().asked[waiting.ticket] == wall.timestamp()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("warned", "promised", "reported", "end"),
     [

@@ -26,6 +26,7 @@ def ticket(r: Room, user: str) -> object:
     return next(each for each in r.engine.state.tickets.values() if each.user == user)
 
 
+@pytest.mark.slow
 async def test_the_form_has_the_users_servers_his_last_choices_that_are_there_and_his_notices(tmp_path: Path) -> None:
     offers = OfferConfig(groups={"mig-2g.10gb": ("staff",)})
     async with room(
@@ -105,6 +106,7 @@ async def test_the_process_of_a_server_is_kept_when_its_readiness_is_told_withou
         assert r.engine.state.tickets == {} and r.engine.state.counts[("ended", "ready")] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attempt", "how", "ended"),
     [(1, "left", False), (2, "left", True), (3, "left", False), (2, "failed", True), (1, "failed", False)],

@@ -122,6 +122,7 @@ async def test_a_hub_that_was_away_and_forgot_a_start_is_asked_for_it_again(tmp_
         assert [each[:2] for each in r.hub.started] == [("ada", "")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("admitted", "ready", "pending", "stays"),
     [
