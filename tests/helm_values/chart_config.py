@@ -15,7 +15,7 @@ from typing import Any
 
 from traitlets.config import Config
 
-from hub_extensions.tools.helm_check.model import kind_of
+from hub_extensions.tools.helm_check.trees import kind_of
 
 CHART_NAME = "jupyterhub"
 CONFIG_FOLDER = "/usr/local/etc/jupyterhub/jupyterhub_config.d/"

@@ -189,7 +189,7 @@ def written_rules() -> Iterator[str]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func).rpartition(".")[2]
-                at = {"Finding": 0, "Row": 0, "finding": 0, "found": 1, "_about": 1}.get(called)
+                at = {"Finding": 0, "Row": 0, "finding": 0, "found": 0}.get(called)
                 name = node.args[at] if at is not None and len(node.args) > at else None
                 if isinstance(name, ast.Constant):
                     yield str(name.value)

@@ -13,7 +13,7 @@ from typing import Any
 
 from traitlets.config import Config
 
-from hub_extensions.tools.helm_check.model import Path, Tree, dotted, find, kind_of
+from hub_extensions.tools.helm_check.trees import Path, Tree, dotted, find, kind_of
 
 CHART_NAME = "jupyterhub"
 HUB = ("concurrent_spawn_limit", "active_server_limit", "base_url", "shutdown_on_logout", "template_paths")

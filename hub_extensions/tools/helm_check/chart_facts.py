@@ -13,7 +13,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from hub_extensions.tools.helm_check.model import ChartFacts, Tree, leaves
+from hub_extensions.tools.helm_check.model import ChartFacts
+from hub_extensions.tools.helm_check.trees import Tree, leaves
 
 CHART_VERSION = "4.4.0"  # of the chart whose facts are packed
 NAMED = "<name>"  # in a dotted key, this stands for a name that users may choose

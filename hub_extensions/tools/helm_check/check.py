@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,18 +39,7 @@ from hub_extensions.tools.helm_check.helm import (
     read_manifests,
     read_values,
 )
-from hub_extensions.tools.helm_check.model import (
-    ChartFacts,
-    Evaluation,
-    Finding,
-    Release,
-    Tree,
-    ValuesFile,
-    dotted,
-    found,
-    leaves,
-    listed,
-)
+from hub_extensions.tools.helm_check.model import ChartFacts, Evaluation, Finding, Findings, Release, ValuesFile
 from hub_extensions.tools.helm_check.own_settings import APPS, key_of, report_own_settings
 from hub_extensions.tools.helm_check.rules.gate import check_gate
 from hub_extensions.tools.helm_check.rules.hub import check_any_hub, check_hub, check_service_role
@@ -61,6 +50,7 @@ from hub_extensions.tools.helm_check.rules.pods import check_pods
 from hub_extensions.tools.helm_check.rules.shape import check_shape
 from hub_extensions.tools.helm_check.rules.sign_on import check_sign_on
 from hub_extensions.tools.helm_check.rules.state import check_state
+from hub_extensions.tools.helm_check.trees import Tree, dotted, leaves, listed
 
 NO_TOKEN = "0" * 64  # stands for the token that the chart makes for each service; nothing here is shown to anybody
 MOST_DIFFERENCES = 6
@@ -153,14 +143,14 @@ def check(options: CheckOptions) -> CheckReport:
     named = _problem_keys(findings)
     for path, text in wrong_entries(values):
         if dotted(path) not in named:
-            findings.append(found(release, "hub-start", path, text, "Correct it: the hub would not start."))
+            findings.append(release.found("hub-start", path, text, "Correct it: the hub would not start."))
     if release.is_ours:
         findings += list(_by_configure(release, config, findings))
         if config.get("GpuKubeSpawner") and servers_are_pods(config) and find_spec("kubespawner") is None:
             text = "KubeSpawner is not installed here, so the names of these settings were not checked; the hub checks "
             text += "them."
             fix = "pip install 'jupyterhub-gpu[hub,kubernetes]' where this command runs."
-            findings.append(found(release, "unchecked", "hub.config.GpuKubeSpawner", text, fix, "look at"))
+            findings.append(release.found("unchecked", "hub.config.GpuKubeSpawner", text, fix, "look at"))
         if options.cluster:
             findings += check_offers(release, *_of_cluster(config))
     rendered, has_helm = None, find_spec("helm_python") is not None
@@ -185,7 +175,7 @@ def _problem_keys(findings: Iterable[Finding]) -> set[str]:
     return {finding.key for finding in findings if finding.severity == "problem"}
 
 
-def _by_rules(release: Release, *, fits: bool) -> Iterator[Finding]:
+def _by_rules(release: Release, *, fits: bool) -> Findings:
     """Yield the findings of all rules.
 
     The rules about networks are left out if a value does not have the type that the chart expects (`fits`), because
@@ -202,7 +192,7 @@ def _by_rules(release: Release, *, fits: bool) -> Iterator[Finding]:
         yield from check_gate(release)
 
 
-def _by_configure(release: Release, config: Config, known: Sequence[Finding]) -> Iterator[Finding]:
+def _by_configure(release: Release, config: Config, known: Sequence[Finding]) -> Findings:
     """Yield what ``configure(c)`` reports about the hub's settings, except what is among the `known` findings."""
     evaluation, reported = release.evaluation, _problem_keys(known)
     is_token_known = any(finding.rule == "service-token" for finding in known)
@@ -213,7 +203,7 @@ def _by_configure(release: Release, config: Config, known: Sequence[Finding]) ->
         if is_known and rule != "hub-start":
             continue
         serious = rule != "left-alone" or "no server with a GPU starts" in text
-        yield found(release, rule, named, text, FIXES[rule], "problem" if serious else "look at")
+        yield release.found(rule, named, text, FIXES[rule], "problem" if serious else "look at")
         if rule == "own-settings" and named != APPS:  # there is a sentence for each wrong app
             reported.add(named)
 
@@ -260,7 +250,7 @@ def _by_helm(release: Release, chart: Path, known: Sequence[Finding]) -> tuple[l
         named = re.match(r"at '/?([^']*)'", refusal)
         key = named[1].replace("/", ".") if named else ""
         if not key or not any(each == key or each.startswith(f"{key}.") for each in reported):
-            findings.append(found(release, "helm", key or "values", f"Helm refuses: {refusal}", "Correct it."))
+            findings.append(release.found("helm", key or "values", f"Helm refuses: {refusal}", "Correct it."))
     rendered = 0
     for template, text in manifests.items():
         try:
@@ -272,7 +262,7 @@ def _by_helm(release: Release, chart: Path, known: Sequence[Finding]) -> tuple[l
     return findings, None if refusals else rendered
 
 
-def _differences(packed: ChartFacts, chart: ChartFacts) -> Iterator[Finding]:
+def _differences(packed: ChartFacts, chart: ChartFacts) -> Findings:
     if packed.version != chart.version:
         ours, theirs = all_keys(packed), all_keys(chart)
         text = f"The chart differs: it is {chart.version}, and this command knows {packed.version}"

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +21,8 @@ from typing import Any
 
 from hub_extensions.tools.helm_check import sandbox
 from hub_extensions.tools.helm_check.chart_config import object_name
-from hub_extensions.tools.helm_check.model import Change, Evaluation, Finding, HookGpu, Release, found
-from hub_extensions.tools.helm_check.model import Path as KeyPath
+from hub_extensions.tools.helm_check.model import Change, Evaluation, Findings, HookGpu, Release
+from hub_extensions.tools.helm_check.trees import Path as KeyPath
 
 SECONDS = 20
 MEMORY_BYTES = 512 * 1024 * 1024
@@ -46,14 +46,14 @@ def evaluate(
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / "home").mkdir()
-        replaced = {label: code.replace(PLACE, made) for label, (_, code) in zip(labels, release.python, strict=True)}
         config_file = ""
         if chart_files:
             _lay_out(folder, release, chart_files)
             config_file = str(folder / "jupyterhub_config.py")
+        codes = {label: code.replace(PLACE, made) for label, (_, code) in zip(labels, release.python, strict=True)}
         job = {
             "path": [each or os.getcwd() for each in sys.path],
-            "entries": [{"label": label, "code": code} for label, code in replaced.items()],
+            "codes": codes,
             "config_file": config_file,
             "base": base,
             "values": release.values,
@@ -141,18 +141,20 @@ def _run(job: Mapping[str, Any], folder: Path, environment: Mapping[str, str], s
 
 
 def _evaluation(result: Mapping[str, Any], labels: Mapping[str, KeyPath], in_time: bool) -> Evaluation:
+    """Convert the result of the sandbox, which names pieces of code by their labels, to keys of the values."""
+
     def path(label: str) -> KeyPath:
         return labels.get(label, ("hub", "config"))
 
+    def rows(name: str) -> list[Any]:
+        return [(path(label), *rest) for label, *rest in result.get(name, ())]
+
     unfinished = "" if result.get("ended") else str(result.get("running") or "jupyterhub_config.py")
     return Evaluation(
-        changes=[
-            Change(path(each["label"]), each["section"], each["trait"], each["value"], each["before"])
-            for each in result.get("changes", ())
-        ],
-        hooks=[HookGpu(path(label), *rest) for label, *rest in result.get("hooks", ())],
-        failed=[(path(label), *rest) for label, *rest in result.get("failed", ())],
-        missing=[(path(label), module) for label, module in result.get("missing", ())],
+        changes=[Change(*row) for row in rows("changes")],
+        hooks=[HookGpu(*row) for row in rows("hooks")],
+        failed=rows("failed"),
+        missing=rows("missing"),
         configured=[path(label) for label in result.get("configured", ())],
         sentences=[(rule, text) for rule, text in result.get("sentences", ())],
         unfinished=path(unfinished) if unfinished else None,
@@ -175,7 +177,7 @@ def with_changes(release: Release, evaluation: Evaluation) -> Release:
     return replace(release, values=values, evaluation=evaluation)
 
 
-def check_evaluation(release: Release) -> Iterator[Finding]:
+def check_evaluation(release: Release) -> Findings:
     """Yield a finding for each piece of code that failed, or that was not judged because it lacks a module."""
     evaluation = release.evaluation
     if evaluation is None:
@@ -183,20 +185,20 @@ def check_evaluation(release: Release) -> Iterator[Finding]:
     for path, module in evaluation.missing:
         text = f"It imports {module}, which is not installed here: what it does with {module} is not judged."
         fix = f"Install {module} where this command runs, to have it judged too."
-        yield found(release, "missing-module", path, text, fix, severity="look at")
+        yield release.found("missing-module", path, text, fix, severity="look at")
     for path, kind, line, module in evaluation.failed:
         where = f" in its line {line}" if line else ""
         if module:
             text = f"It ends{where}, because {module} is not installed here: what comes after that is not judged."
             fix = f"Install {module} where this command runs."
-            yield found(release, "missing-module", path, text, fix, severity="look at")
+            yield release.found("missing-module", path, text, fix, severity="look at")
         elif path[1] == "config":
             text = f"The chart's configuration ends with {kind}{where} before any code of yours: the hub may not start."
-            yield found(release, "hub-start", path, text, "Correct the values.", severity="look at")
+            yield release.found("hub-start", path, text, "Correct the values.", severity="look at")
         elif kind != "SyntaxError":  # reported by another rule, without --evaluate too
             text = f"It ends with {kind}{where}: what comes after that is not judged, and the hub may not start."
-            yield found(release, "code-failed", path, text, ENTRY_FIX, severity="look at")
+            yield release.found("code-failed", path, text, ENTRY_FIX, severity="look at")
     if evaluation.unfinished is not None:
         why = "It ended this process by itself" if evaluation.in_time else f"It did not end within {SECONDS} s"
         text = f"{why}, or needed more than {MEMORY_BYTES >> 20} MB: what comes after it is not judged."
-        yield found(release, "code-failed", evaluation.unfinished, text, ENTRY_FIX, severity="look at")
+        yield release.found("code-failed", evaluation.unfinished, text, ENTRY_FIX, severity="look at")

@@ -7,21 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hub_extensions.tools.helm_check.model import (
-    Finding,
-    Path,
-    Release,
-    Severity,
-    Tree,
-    ValuesFile,
-    dotted,
-    few,
-    find,
-    found,
-    has,
-    kind_of,
-    leaves,
-)
+from hub_extensions.tools.helm_check.model import Finding, Findings, Release, Severity, ValuesFile
+from hub_extensions.tools.helm_check.trees import Path, Tree, dotted, few, find, has, kind_of, leaves
 
 SHARED = ("hub.extraConfig", "hub.extraFiles", "singleuser.extraFiles", "singleuser.extraEnv", "hub.services")
 """Mappings whose entries are independent of each other: an entry that replaces one of an earlier file is reported."""
@@ -33,7 +20,7 @@ PLACEHOLDER = re.compile(
 """Texts that stand for a site's own names in example files, and must be replaced by the administrator."""
 
 
-def check_files(release: Release) -> Iterator[Finding]:
+def check_files(release: Release) -> Findings:
     """Report each value that is lost when the files are merged, and each key that is twice in a file."""
     base = release.base
     for at, later in enumerate(release.files):
@@ -51,7 +38,7 @@ def check_files(release: Release) -> Iterator[Finding]:
             if value is None and isinstance(default, Mapping) and default:
                 text = f"null takes all of {dotted(path)} away, which the chart counts on."
                 fix = "Take the line out, or null only the single keys below it that you do not want."
-                yield found(release, "nulled", path, text, fix)
+                yield release.found("nulled", path, text, fix)
             elif earlier is not None and (old := find(earlier.values, path)):
                 is_own = earlier in release.files[:base]
                 yield from _replaced(_Overlay(earlier, later, path, old, value, is_own, default))
@@ -65,7 +52,7 @@ def _nodes(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from _nodes(value, (*path, str(name)))
 
 
-def check_placeholders(release: Release) -> Iterator[Finding]:
+def check_placeholders(release: Release) -> Findings:
     """Yield one finding for each file that still has placeholders, such as the host name ``example.org``."""
     for file in release.files:
         named = [path for path, value in leaves(file.values)
@@ -74,7 +61,7 @@ def check_placeholders(release: Release) -> Iterator[Finding]:
         if named:
             text = f"{file.name} still has names of hosts that stand for yours ({few(map(dotted, named))})."
             fix = "Write your own names there, or in a later file."
-            yield found(release, "placeholder", named[0], text, fix, "look at")
+            yield release.found("placeholder", named[0], text, fix, "look at")
 
 
 @dataclass(frozen=True)
@@ -100,7 +87,7 @@ class _Overlay:
         return Finding(rule, severity, dotted(self.path), text, fix, self.later.name, place)
 
 
-def _replaced(over: _Overlay) -> Iterator[Finding]:
+def _replaced(over: _Overlay) -> Findings:
     """Report what the earlier file sets at this key and the later file removes."""
     key, later, earlier, old, value = dotted(over.path), over.later.name, over.earlier.name, over.old, over.value
     old_is, new_is = (

@@ -17,8 +17,9 @@ from typing import Any
 
 import yaml
 
-from hub_extensions.tools.helm_check.model import Path as KeyPath
-from hub_extensions.tools.helm_check.model import Tree, ValuesFile, kind_of, mappings
+from hub_extensions.tools.helm_check.model import ValuesFile
+from hub_extensions.tools.helm_check.trees import Path as KeyPath
+from hub_extensions.tools.helm_check.trees import Tree, kind_of, mappings
 
 _BASE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LARGEST_BYTES = 5_000_000

@@ -6,22 +6,18 @@ a name may contain dots (``hub.jupyter.org/…``).
 
 from __future__ import annotations
 
-import ast
 import base64
-import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
+
+from hub_extensions.tools.helm_check.trees import Path, Tree, as_tree, dotted, find, has, mappings
 
 CONFIGURATION_FILE = re.compile(r"/usr/local/etc/jupyterhub/jupyterhub_config\.d/[^/]+\.py")
 """Path of a mounted file that the chart's hub runs as Python, after ``hub.config`` and before ``hub.extraConfig``."""
 SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
 """The sections of settings that our spawner reads; an earlier one takes precedence."""
-_MISSING = object()
-
-Path = tuple[str, ...]
-Tree = Mapping[str, Any]
 Severity = Literal["problem", "look at"]
 
 
@@ -151,8 +147,7 @@ class Release:
 
     def tree(self, dotted: str) -> Tree:
         """Return the mapping at a key; an empty one if the key is missing or its value is not a mapping."""
-        found = self.at(dotted)
-        return found if isinstance(found, Mapping) else {}
+        return as_tree(self.at(dotted))
 
     def items(self, dotted: str) -> Sequence[Any]:
         """Return the list at a key; an empty one if the key is missing or its value is not a list."""
@@ -181,33 +176,48 @@ class Release:
         Earlier files are the administrator's own. Later files override our settings on purpose.
         """
         for at, file in enumerate(self.files):
-            entries = find(file.values, ("hub", "extraConfig"))
-            if isinstance(entries, Mapping) and any(map(calls_configure, entries.values())):
+            if any(map(_calls_configure, as_tree(find(file.values, ("hub", "extraConfig"))).values())):
                 return at
         return 0
 
     @property
     def is_ours(self) -> bool:
         """Whether the values use this product: our spawner, or a call of our ``configure(c)``."""
-        spawner = self.at("hub.config.JupyterHub.spawner_class")
-        return is_own_spawner(spawner) or any(calls_configure(code) for _, code in self.python)
+        return is_own_spawner(self.at("hub.config.JupyterHub.spawner_class")) or self.calls_configure
+
+    @property
+    def calls_configure(self) -> bool:
+        """Whether Python in the values calls our ``configure(c)``."""
+        return any(_calls_configure(code) for _, code in self.python)
 
     @property
     def python(self) -> Sequence[tuple[Path, str]]:
         """Key and text of each piece of Python in the values, in the order in which the hub runs them."""
         files: list[tuple[str, Path, str]] = []
         for name, file in self.tree("hub.extraFiles").items():
-            place = str(file.get("mountPath", "")) if isinstance(file, Mapping) else ""
+            place = str(as_tree(file).get("mountPath", ""))
             if CONFIGURATION_FILE.fullmatch(place):
                 files.append((place, ("hub", "extraFiles", name), _text_of(file)))
-        entries = sorted(self.tree("hub.extraConfig").items())
         codes = [(path, code) for _, path, code in sorted(files)]
+        entries = sorted(self.tree("hub.extraConfig").items())
         return codes + [(("hub", "extraConfig", name), code) for name, code in entries if isinstance(code, str)]
 
     def change_of(self, path: Path) -> Change | None:
         """Return the administrator's last change of ``hub.config.SECTION.TRAIT`` by Python; None if there is none."""
         changes = self.evaluation.changes if self.evaluation and path[:2] == ("hub", "config") else ()
         return next((each for each in reversed(changes) if (each.section, each.trait) == path[2:4]), None)
+
+    def found(self, rule: str, key: str | Path, text: str, fix: str, severity: Severity = "problem") -> Finding:
+        """Make a finding about a key of the values, with the file and line that set it, or about a Kubernetes object.
+
+        If the administrator's Python set the key, the finding names that code.
+        """
+        path = tuple(key.split(".")) if isinstance(key, str) else key
+        if change := self.change_of(path):
+            path = change.path
+            if text.startswith("It "):
+                text = f"c.{change.section}.{change.trait}{text[2:]}"
+        return Finding(rule, severity, dotted(path), text, fix, *self.where(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,16 +242,7 @@ class Finding:
     line: int | None = None
 
 
-def found(
-    release: Release, rule: str, path: str | Sequence[str], text: str, fix: str, severity: Severity = "problem"
-) -> Finding:
-    """Make a finding about a key, with the file and line that set it. If code set it, the finding names the code."""
-    parts = tuple(path.split(".") if isinstance(path, str) else path)
-    if change := release.change_of(parts):
-        parts = change.path
-        if text.startswith("It "):
-            text = f"c.{change.section}.{change.trait}{text[2:]}"
-    return Finding(rule, severity, dotted(parts), text, fix, *release.where(parts))
+Findings = Iterator[Finding]
 
 
 def spawner_keys(trait: str) -> tuple[str, ...]:
@@ -252,75 +253,6 @@ def spawner_keys(trait: str) -> tuple[str, ...]:
 def name_of(manifest: Tree) -> str:
     """Return kind and name of a Kubernetes object as one text, for findings."""
     return f"{manifest.get('kind')} {find(manifest, ('metadata', 'name')) or '?'}"
-
-
-def find(tree: Any, path: Iterable[str], missing: Any = None) -> Any:
-    """Return the value at a path; `missing` if there is no such key."""
-    for name in path:
-        if not isinstance(tree, Mapping) or name not in tree:
-            return missing
-        tree = tree[name]
-    return tree
-
-
-def has(tree: Any, path: Iterable[str]) -> bool:
-    """Whether a tree has a key at this path, even if its value is null."""
-    return find(tree, path, _MISSING) is not _MISSING
-
-
-def as_tree(value: object) -> Tree:
-    """Return a value that has to be a mapping; an empty mapping if it is something else."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def mappings(values: object) -> list[Tree]:
-    """Return the mappings in a list; nothing if it is not a list."""
-    return [each for each in values if isinstance(each, Mapping)] if isinstance(values, (list, tuple)) else []
-
-
-def leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield path and value of every value that is not a mapping, and of every empty mapping."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, (*path, str(name)))
-        else:
-            yield (*path, str(name)), value
-
-
-def dotted(path: Sequence[str]) -> str:
-    """Return a path of names as users write it; a name with dots is quoted: ``hub.extraFiles."a.py"``."""
-    return ".".join(f'"{name}"' if "." in name else name for name in path)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most similar to this one, for "did you mean"; "" if none is similar."""
-    names = list(known)
-    by_case = {each.lower().replace("_", ""): each for each in names}
-    alike = by_case.get(name.lower().replace("_", "").replace("-", ""))
-    return alike or next(iter(difflib.get_close_matches(name, names, n=1)), "")
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number; true and false are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def kind_of(value: object) -> str:
-    """Name the type of a value for a finding, which must not repeat the value: it may be a password."""
-    kinds = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}
-    usual = "a mapping" if isinstance(value, Mapping) else "null" if value is None else "something else"
-    return kinds.get(type(value), usual)
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return names sorted and joined by commas."""
-    return ", ".join(sorted(names))
-
-
-def few(names: Iterable[object], most: int = 3) -> str:
-    """Return the first names joined by commas, and an ellipsis if there are more."""
-    shown = list(map(str, names))
-    return ", ".join([*shown[:most], "…"] if len(shown) > most else shown)
 
 
 def is_own_spawner(chosen: object) -> bool:
@@ -344,18 +276,6 @@ def _text_of(file: Tree) -> str:
     return text if isinstance(text, str) else ""
 
 
-def is_only_configure(code: str) -> bool:
-    """Whether this Python does nothing but call our ``configure(c)``. True also if it is empty or not valid Python."""
-    try:
-        statements = ast.parse(code).body
-    except (SyntaxError, ValueError, RecursionError):
-        return True  # reported as no Python
-    imports = ("from hub_extensions import configure", "import hub_extensions")
-    return all(
-        ast.unparse(each) in (*imports, "configure(c)", "hub_extensions.configure(c)", "pass") for each in statements
-    )
-
-
-def calls_configure(code: object) -> bool:
+def _calls_configure(code: object) -> bool:
     """Whether this Python calls our ``configure(c)``, judged by its text."""
     return isinstance(code, str) and "hub_extensions" in code and "configure(" in code

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import dis
-import functools
 import importlib.machinery
 import inspect
 import json
@@ -20,8 +19,9 @@ import re
 import resource
 import signal
 import sys
+import traceback
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,10 @@ HOOKS = ("pre_spawn_hook", "auth_state_hook", "modify_pod_hook")
 HOOK_SECONDS = 2
 MOST_VARIANTS = 20  # texts of a hook's code that are tried as choice, group and name of a user
 LARGEST_FILE = 16_000_000  # bytes
+GPU_SETTINGS = ("extra_resource_limits", "extra_resource_guarantees", "extra_container_config", "extra_pod_config")
+"""Settings of a spawner that can request a GPU."""
 GIVING = {"STORE_SUBSCR", "BUILD_MAP", "BUILD_CONST_KEY_MAP"}
+"""Python instructions that store an item in a mapping, or make a mapping."""
 
 
 # ------------------------------------------------------------------ the process
@@ -148,11 +151,13 @@ def plain(value: Any, depth: int = 0) -> Any:
         return value
     if depth > 20:
         return {"$object": "too deep"}
-    if type(value).__name__ == "LazyConfigValue":  # a list, dictionary or set that is added to before it is there
+    if is_lazy(value):
         parts = value.to_dict()
         return plain(parts.get("update") or [*parts.get("prepend", ()), *parts.get("extend", ())], depth)
     if isinstance(value, Mapping):
         return {str(key): plain(inner, depth + 1) for key, inner in value.items()}
+    if type(value) is Loose:  # an invented server or pod
+        return plain(vars(value), depth)
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(inner, depth + 1) for inner in value]
     if isinstance(value, type):
@@ -165,17 +170,18 @@ def plain(value: Any, depth: int = 0) -> Any:
     return {"$object": type(value).__name__}
 
 
+def is_lazy(value: Any) -> bool:
+    """Whether this is traitlets' record of changes to a list, dictionary or set that has no value yet."""
+    return type(value).__name__ == "LazyConfigValue"
+
+
 def snapshot(config: Any) -> dict[str, dict[str, Any]]:
     """Return section -> trait -> value of all settings, as JSON types.
 
     Empty values of type LazyConfigValue are left out: traitlets creates them when code reads a setting that is not set.
     """
     return {
-        section: {
-            name: plain(value)
-            for name, value in traits.items()
-            if type(value).__name__ != "LazyConfigValue" or plain(value)
-        }
+        section: {name: plain(value) for name, value in traits.items() if not is_lazy(value) or plain(value)}
         for section, traits in config.items()
     }
 
@@ -207,18 +213,15 @@ class _Group(str):
 
 
 def fake_spawner(settings: Mapping[str, Any], answer: str | None) -> Any:
+    """Invent a spawner with these settings, for a user who has chosen `answer`; None for one who has chosen nothing."""
     groups = [] if answer is None else [_Group(answer)]
     user = Loose(name=answer or "ada", escaped_name="ada", groups=groups, admin=answer is not None)
-    mappings = (
-        *("extra_resource_limits", "extra_resource_guarantees", "environment", "extra_pod_config"),
-        *("extra_container_config", "node_selector", "extra_labels", "extra_annotations"),
-    )
+    mappings = (*GPU_SETTINGS, "environment", "node_selector", "extra_labels", "extra_annotations")
     lists = ("tolerations", "volumes", "volume_mounts", "profile_list", "init_containers")
     empty: dict[str, Any] = {**{name: {} for name in mappings}, **{name: [] for name in lists}}
     kept = {name: value for name, value in settings.items() if name not in HOOKS and not name.startswith("extra_")}
     chosen: dict[str, Any] = {} if answer is None else _Always(answer)
-    log = logging.getLogger("sandbox")
-    return Loose(**{**empty, **kept}, user_options=chosen, user=user, name="", log=log)
+    return Loose(**{**empty, **kept}, user_options=chosen, user=user, name="", log=logging.getLogger("sandbox"))
 
 
 def fake_pod() -> Any:
@@ -227,24 +230,6 @@ def fake_pod() -> Any:
     lists = ("init_containers", "volumes", "tolerations", "resource_claims", "image_pull_secrets")
     spec = Loose(containers=[notebook], node_selector={}, **{name: [] for name in lists})
     return Loose(spec=spec, metadata=Loose(name="jupyter-ada", labels={}, annotations={}))
-
-
-def _part(thing: Any, *names: str) -> Any:
-    for name in names:
-        thing = thing.get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
-    return thing if isinstance(thing, (Mapping, list)) else {}
-
-
-def gpus_asked(spawner: Any, pod: Any, is_gpu: Any) -> set[str]:
-    """Return the names of the GPU resources that a spawner's settings and a pod request."""
-    trees = [_part(spawner, "extra_resource_limits"), _part(spawner, "extra_resource_guarantees")]
-    containers = [_part(spawner, "extra_container_config")]
-    for name in ("containers", "init_containers", "initContainers"):
-        containers += _part(pod, "spec", name) or []
-    trees += [_part(each, "resources", kind) for each in containers for kind in ("limits", "requests")]
-    asked = {str(name) for tree in trees for name, count in dict(tree).items() if count and str(count) != "0"}
-    claims = _part(pod, "spec", "resource_claims") or _part(spawner, "extra_pod_config", "resourceClaims")
-    return {name for name in asked if is_gpu(name)} | ({"a resource claim"} if claims else set())
 
 
 def _codes(function: Any, depth: int = 0) -> Iterator[types.CodeType]:
@@ -283,11 +268,6 @@ def texts_of(function: Any) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def stores_items(function: Any) -> bool:
-    steps = [step for code in _codes(function) for step in dis.get_instructions(code)]
-    return any(step.opname in GIVING or step.argval in ("setdefault", "update", "dict") for step in steps)
-
-
 def call(function: Any, *arguments: Any) -> Any:
     """Call a hook and return its result; a coroutine is awaited. A hook that takes too long ends with an exception."""
 
@@ -303,64 +283,44 @@ def call(function: Any, *arguments: Any) -> Any:
         signal.alarm(0)
 
 
-def try_hook(name: str, hook: Any, settings: Mapping[str, Any], is_gpu: Any) -> tuple[set[str], bool]:
-    """Find the GPU resources that a hook gives to a server.
-
-    The hook is called for an invented user who has chosen nothing. Then it is called with each string constant of its
-    code as the user's choice, group and name, because hooks usually compare these with such constants.
-
-    Returns:
-        The resources, and whether a call has set them. If not, the hook's code only contains their names.
-    """
-    texts = texts_of(hook)
-    for answer in [None, *texts[:MOST_VARIANTS]]:
-        spawner, pod = fake_spawner(settings, answer), fake_pod()
-        before = gpus_asked(spawner, pod, is_gpu)
-        arguments = {"modify_pod_hook": (spawner, pod), "auth_state_hook": (spawner, Loose())}.get(name, (spawner,))
-        try:
-            returned = call(hook, *arguments)
-        except BaseException:  # noqa: BLE001  an administrator's code may raise anything for an invented server
-            returned = None
-        changed = returned if getattr(returned, "spec", None) is not None else pod
-        if given := gpus_asked(spawner, changed, is_gpu) - before:
-            return given, True
-    named = {text for text in texts if is_gpu(text)}
-    return (named, False) if stores_items(hook) else (set(), False)
-
-
 # ------------------------------------------------------------------ a run
 
 
 class SandboxRun:
-    """One run of the chart's configuration and of all pieces of the administrator's code."""
+    """One run of the chart's configuration and of all pieces of the administrator's code.
+
+    Args:
+        job: the input from ``evaluate.py``. Its ``codes`` are the pieces of code by their labels.
+    """
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         from traitlets.config import Config
 
         from hub_extensions.tools.helm_check import own_settings
+        from hub_extensions.tools.helm_check.rules import pods
 
         self.ours: Any = own_settings
+        self.pods: Any = pods
         self.job = job
         self.config = Config()
-        labels = {str(entry["label"]) for entry in job["entries"]}
-        self.modules = MissingModules({*labels, "jupyterhub_config.py"})
-        self.result: dict[str, Any] = {"changes": [], "failed": [], "configured": [], "sentences": [], "hooks": []}
-        self.label = "jupyterhub_config.py"
-        self.known: dict[str, dict[str, Any]] = {}
+        self.label = "jupyterhub_config.py"  # of the code that runs now
+        self.modules = MissingModules({self.label, *job["codes"]})
+        self.known: dict[str, dict[str, Any]] = {}  # the last snapshot of the settings
+        self.result: dict[str, Any] = {"missing": self.modules.missing}
+        self.result |= {name: [] for name in ("changes", "failed", "configured", "sentences", "hooks")}
 
     def write(self, **more: Any) -> None:
-        self.result |= {**more, "missing": self.modules.missing}
+        self.result |= more
         Path(self.job["result"]).write_text(json.dumps(self.result), encoding="utf-8")
 
     def note_changes(self) -> None:
         """Record which settings differ from the last snapshot, as changes by the current piece of code."""
         now = snapshot(self.config)
         for section, traits in now.items():
+            known = self.known.get(section, {})
             for name, value in traits.items():
-                before = self.known.get(section, {}).get(name)
-                if name not in self.known.get(section, {}) or before != value:
-                    change = {"label": self.label, "section": section, "trait": name, "value": value, "before": before}
-                    self.result["changes"].append(change)
+                if name not in known or known[name] != value:
+                    self.result["changes"].append([self.label, section, name, value, known.get(name)])
         self.known = now
 
     def configure(self, config: Any) -> None:
@@ -368,7 +328,7 @@ class SandboxRun:
         self.note_changes()
         self.ours.load_own_class(config)
         self.result["configured"].append(self.label)
-        self.result["sentences"] += [list(each) for each in self.ours.report_own_settings(config)]
+        self.result["sentences"] += self.ours.report_own_settings(config)
         with suppress(Exception), self.ours.dry_run():  # what goes wrong is among the sentences
             self.ours.apply(config)
         self.known = snapshot(self.config)
@@ -380,65 +340,62 @@ class SandboxRun:
         hub_extensions.configure = self.configure  # type: ignore[assignment]
         names: dict[str, Any] = {"__name__": "jupyterhub_config", "__file__": self.job["config_file"]}
         names |= {"c": self.config, "get_config": lambda: self.config, "os": os, "re": re, "sys": sys}
-        self.write(running=self.label)
-        try:
-            self.base(names)
-        except BaseException as problem:  # noqa: BLE001  values of any shape
-            self.fail(problem)
+        self.attempt(self.base, names)
         self.known = snapshot(self.config)
-        for entry in self.job["entries"]:
-            self.label = str(entry["label"])
-            self.write(running=self.label)
-            try:
-                exec(compile(entry["code"], self.label, "exec", dont_inherit=True), names)
-            except BaseException as problem:  # noqa: BLE001  an administrator's code may raise anything
-                self.fail(problem)
+        for label, code in self.job["codes"].items():
+            self.label = label
+            self.attempt(self.execute, names, code)
             self.note_changes()
         self.try_hooks()
         self.write(running="", ended=True)
 
+    def attempt(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Run one step. If it fails, record the type and line of the exception; its text may contain a password."""
+        self.write(running=self.label)
+        try:
+            step(*arguments)
+        except BaseException as problem:  # noqa: BLE001  an administrator's code may raise anything
+            frames = traceback.walk_tb(problem.__traceback__)
+            lines = [line for frame, line in frames if frame.f_code.co_filename == self.label]
+            module = str(problem.name) if isinstance(problem, ModuleNotFoundError) else ""
+            self.result["failed"].append([self.label, type(problem).__name__, lines[-1] if lines else 0, module])
+
+    def execute(self, names: dict[str, Any], code: str) -> None:
+        exec(compile(code, self.label, "exec", dont_inherit=True), names)
+
     def base(self, names: dict[str, Any]) -> None:
         """Run the chart's own configuration; without a chart, apply the settings that follow from the values."""
         if self.job["config_file"]:
-            sys.path.insert(0, str(Path(self.job["config_file"]).parent))
-            text = Path(self.job["config_file"]).read_text(encoding="utf-8")
-            exec(compile(text, self.label, "exec", dont_inherit=True), names)
+            file = Path(self.job["config_file"])
+            sys.path.insert(0, str(file.parent))
+            self.execute(names, file.read_text(encoding="utf-8"))
             return
         for section, traits in self.job["base"].items():
             self.config[section].update(traits)
-        names["get_config"] = functools.partial(_value_at, self.job["values"])
+
+        def get_config(key: str, default: Any = None) -> Any:
+            return self.pods.find(self.job["values"], key.split("."), default)
+
+        def set_config_if_not_none(section: Any, name: str, key: str) -> None:
+            if (value := get_config(key)) is not None:
+                setattr(section, name, value)
+
+        names |= {"get_config": get_config, "get_name": str, "set_config_if_not_none": set_config_if_not_none}
         z2jh = types.ModuleType("z2jh")
         z2jh.__dict__.update(
-            get_config=names["get_config"],
-            get_name=str,
+            {name: names[name] for name in ("get_config", "get_name", "set_config_if_not_none")},
             get_name_env=lambda name, suffix="": f"{name}{suffix}",
             get_secret_value=lambda key, default="": default or "unknown",
-            set_config_if_not_none=self.set_if_given,
         )
         sys.modules["z2jh"] = z2jh
-        names |= {key: getattr(z2jh, key) for key in ("get_name", "set_config_if_not_none")}
-
-    def set_if_given(self, section: Any, name: str, key: str) -> None:
-        value = _value_at(self.job["values"], key)
-        if value is not None:
-            setattr(section, name, value)
-
-    def fail(self, problem: BaseException) -> None:
-        """Record the type and line of an exception in a piece of code. Its text is left out: it may have a password."""
-        line, trace = 0, problem.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename == self.label:
-                line = trace.tb_lineno
-            trace = trace.tb_next
-        module = str(problem.name) if isinstance(problem, ModuleNotFoundError) else ""
-        self.result["failed"].append([self.label, type(problem).__name__, line, module])
 
     def try_hooks(self) -> None:
-        set_by = {(each["section"], each["trait"]): each["label"] for each in self.result["changes"]}
+        """Call the hooks of spawners that the code has set, and a ``profile_list`` that is a function."""
+        set_by = {(section, name): label for label, section, name, *_ in self.result["changes"]}
         for section, traits in list(self.config.items()):
             if not section.endswith(("Spawner", "Mixin")):
                 continue
-            settings = {name: value for name, value in traits.items() if type(value).__name__ != "LazyConfigValue"}
+            settings = {name: value for name, value in traits.items() if not is_lazy(value)}
             profiles = settings.get("profile_list")
             if callable(profiles):
                 self.label = set_by.get((section, "profile_list"), self.label)
@@ -447,9 +404,8 @@ class SandboxRun:
                 if callable(settings.get(name)):
                     label = set_by.get((section, name), self.label)
                     self.write(running=label)
-                    given, was_seen = try_hook(name, settings[name], settings, self.ours.is_gpu_resource)
-                    for each in sorted(given):
-                        self.result["hooks"].append([label, section, name, each, was_seen])
+                    given, was_seen = self.try_hook(name, settings)
+                    self.result["hooks"] += [[label, section, name, each, was_seen] for each in sorted(given)]
 
     def list_profiles(self, section: str, profiles: Any, settings: Mapping[str, Any]) -> None:
         """Call a ``profile_list`` that is a function, and record the profiles that it returns as its value."""
@@ -459,16 +415,43 @@ class SandboxRun:
             self.result["failed"].append([self.label, "profile_list", 0, ""])
             return
         for change in self.result["changes"]:
-            if (change["section"], change["trait"]) == (section, "profile_list"):
-                change["value"] = found
+            if change[1:3] == [section, "profile_list"]:
+                change[3] = found
 
+    def try_hook(self, name: str, settings: Mapping[str, Any]) -> tuple[set[str], bool]:
+        """Find the GPU resources that the hook of this name gives to a server.
 
-def _value_at(values: Any, key: str, default: Any = None) -> Any:
-    for name in key.split("."):
-        if not isinstance(values, Mapping) or name not in values:
-            return default
-        values = values[name]
-    return values
+        The hook is called for an invented user who has chosen nothing. Then it is called with each string constant of
+        its code as the user's choice, group and name, because hooks usually compare these with such constants.
+
+        Returns:
+            The resources, and whether a call has set them. If not, the hook's code only contains their names.
+        """
+        hook = settings[name]
+        texts = texts_of(hook)
+        for answer in [None, *texts[:MOST_VARIANTS]]:
+            spawner, pod = fake_spawner(settings, answer), fake_pod()
+            before = self.gpus_asked(spawner, pod)
+            arguments = {"modify_pod_hook": (spawner, pod), "auth_state_hook": (spawner, Loose())}.get(name, (spawner,))
+            try:
+                returned = call(hook, *arguments)
+            except BaseException:  # noqa: BLE001  an administrator's code may raise anything for an invented server
+                returned = None
+            changed = returned if getattr(returned, "spec", None) is not None else pod
+            if given := self.gpus_asked(spawner, changed) - before:
+                return given, True
+        steps = [step for code in _codes(hook) for step in dis.get_instructions(code)]
+        stores = any(step.opname in GIVING or step.argval in ("setdefault", "update", "dict") for step in steps)
+        return {text for text in texts if stores and self.ours.is_gpu_resource(text)}, False
+
+    def gpus_asked(self, spawner: Any, pod: Any) -> set[str]:
+        """Return the names of the GPU resources that a spawner's settings and a pod request."""
+        settings = {name: plain(getattr(spawner, name)) for name in GPU_SETTINGS}
+        spec = plain(pod.spec)
+        lists = [self.pods.mappings(spec.get(name)) for name in ("containers", "init_containers", "initContainers")]
+        asked = [settings, *({"extra_container_config": container} for each in lists for container in each)]
+        claims = {"a resource claim" for each in (spec, settings) if self.pods.claims_of(each)}
+        return claims.union(*map(self.pods.gpus_asked, asked))
 
 
 def main() -> None:

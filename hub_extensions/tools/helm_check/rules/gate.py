@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hub_extensions.core.settings import settings_in
@@ -10,9 +10,10 @@ from hub_extensions.core.sign_on.apps import address_of
 from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.gate.hub_setup import SERVICE
 from hub_extensions.tools.gate_config.render import RELAYING
-from hub_extensions.tools.helm_check.model import Finding, Release, Tree, as_tree, find, found, mappings, name_of
+from hub_extensions.tools.helm_check.model import Findings, Release, name_of
 from hub_extensions.tools.helm_check.rules.network import is_open
 from hub_extensions.tools.helm_check.rules.sign_on import public_hosts
+from hub_extensions.tools.helm_check.trees import Tree, as_tree, find, mappings
 
 SECTION = "hub.config.SignOnGate"
 LABELS = {"app": "jupyterhub", "component": "gate"}
@@ -21,7 +22,7 @@ DATABASE_VARIABLE = settings_in(GateConfig)["database_url"].variable
 _DOMAINS = ("domain=", "proxy_cookie_domain", "cookie-domain")
 
 
-def check_gate(release: Release) -> Iterator[Finding]:
+def check_gate(release: Release) -> Findings:
     """Report mistakes about the gate, if the values enable it.
 
     A catalogue of apps in a file cannot be read here, because the file is in the hub's pod.
@@ -38,39 +39,39 @@ def check_gate(release: Release) -> Iterator[Finding]:
         yield from _cookies(release)
 
 
-def _addresses(release: Release, gate: Tree) -> Iterator[Finding]:
+def _addresses(release: Release, gate: Tree) -> Findings:
     place = address_of(str(gate.get("url") or "").rstrip("/"))
     if place is not None and place.host in [each.lower() for each in public_hosts(release)]:
         text = f"People come to the hub at {place.host} too: its cookies would go to the apps, and theirs to servers."
         fix = "Give the apps a host of their own, which is not below the hub's."
-        yield found(release, "gate-host", f"{SECTION}.url", text, fix)
+        yield release.found("gate-host", f"{SECTION}.url", text, fix)
     host = str(gate.get("host") or GateConfig().host)
     if gate.get("started_by_hub") is False and (host in ("localhost", "::1") or host.startswith("127.")):
         text = f"The gate listens on {host}, in a pod of its own: neither the proxy nor the hub reaches it there."
-        yield found(
-            release, "gate-listens", f"{SECTION}.host", text, "Set it to 0.0.0.0, as helm-values/gate.yaml does."
+        yield release.found(
+            "gate-listens", f"{SECTION}.host", text, "Set it to 0.0.0.0, as helm-values/gate.yaml does."
         )
 
 
-def _services(release: Release, gate: Tree, apps: Mapping[str, Tree]) -> Iterator[Finding]:
+def _services(release: Release, gate: Tree, apps: Mapping[str, Tree]) -> Findings:
     services = release.tree("hub.services")
     entry = services.get(SERVICE)
     if gate.get("started_by_hub") is False and not isinstance(entry, Mapping):
         text = "The gate runs in its own Deployment, and the chart makes no token for it."
         fix = "Give helm-values/gate.yaml as it is: hub.services.gate: {}."
-        yield found(release, "gate-token", "hub.services.gate", text, fix)
+        yield release.found("gate-token", "hub.services.gate", text, fix)
     if as_tree(entry).get("oauth_no_confirm") is False:
         text = "Everybody is asked whether the gate may know who they are, at each sign-in, and no round is silent."
         fix = "Take it out: the gate is your own."
-        yield found(release, "gate-confirm", "hub.services.gate.oauth_no_confirm", text, fix)
+        yield release.found("gate-confirm", "hub.services.gate.oauth_no_confirm", text, fix)
     for name in [SERVICE, *apps]:
         if as_tree(services.get(name)).get("url"):
             text = "The hub's own proxy leads to it, and shows it to anybody: nobody asks the gate there."
             fix = "Take the url out; where the proxy of the apps finds it is said in hub.config.SignOnGate.apps."
-            yield found(release, "gate-url", ("hub", "services", name, "url"), text, fix)
+            yield release.found("gate-url", ("hub", "services", name, "url"), text, fix)
 
 
-def _deployments(release: Release, gate: Tree) -> Iterator[Finding]:
+def _deployments(release: Release, gate: Tree) -> Findings:
     port = gate["port"] if isinstance(gate.get("port"), int) else PORT
     for manifest in release.manifests:
         labels = as_tree(find(manifest, ("spec", "template", "metadata", "labels")))
@@ -85,11 +86,11 @@ def _deployments(release: Release, gate: Tree) -> Iterator[Finding]:
             )
             text += "of them, and assertions of the other are not believed."
             fix = "Apply helm-values/manifests/gate-postgres, which gives them a database, or set replicas to 1."
-            yield Finding("gate-replicas", "problem", name_of(manifest), text, fix)
+            yield release.found("gate-replicas", name_of(manifest), text, fix)
         if is_open(release, labels, str(manifest["metadata"].get("namespace") or release.namespace), port):
             text = f"Users' servers reach the gate at port {port}: what the proxy alone may ask, anybody could."
             fix = "Apply helm-values/manifests/gate/networkpolicy.yaml, and name it by --manifests."
-            yield Finding("gate-port", "problem", name_of(manifest), text, fix)
+            yield release.found("gate-port", name_of(manifest), text, fix)
 
 
 def _has_database(container: Tree) -> bool:
@@ -100,7 +101,7 @@ def _has_database(container: Tree) -> bool:
     return str(variable.get("value") or "").startswith("postgres") or bool(secret and not secret.get("optional"))
 
 
-def _relay(release: Release, name: str, app: Tree) -> Iterator[Finding]:
+def _relay(release: Release, name: str, app: Tree) -> Findings:
     """Report an app whose WebSockets are relayed by the gate, if the Gateway API is used, which cannot do that."""
     has_routes = any(each.get("kind") in ("HTTPRoute", "GRPCRoute") for each in release.manifests)
     if app.get("relay") is True and (has_routes or release.at("httpRoute.enabled") is True):
@@ -108,10 +109,10 @@ def _relay(release: Release, name: str, app: Tree) -> Iterator[Finding]:
         proxies = ", ".join(each for each in RELAYING if each != "policies")
         fix = f"Take relay out, or have one of {proxies} before the apps."
         path = (*SECTION.split("."), "apps", name, "relay")
-        yield found(release, "gate-relay", path, text, fix, "problem" if has_routes else "look at")
+        yield release.found("gate-relay", path, text, fix, "problem" if has_routes else "look at")
 
 
-def _way_to_app(release: Release, name: str, app: Tree) -> Iterator[Finding]:
+def _way_to_app(release: Release, name: str, app: Tree) -> Findings:
     """Report an app that can be reached past the gate, if its Service is among the manifests."""
     place = address_of(str(app.get("upstream") or ""))
     if place is None:
@@ -127,7 +128,7 @@ def _way_to_app(release: Release, name: str, app: Tree) -> Iterator[Finding]:
             text = f"The app {name!r} has a Service of the type {kind}: it is reached past the gate, from outside the "
             text += "cluster."
             fix = "Leave its type at ClusterIP: the proxy of the apps stands in the cluster."
-            yield Finding("app-service", "problem", name_of(service), text, fix)
+            yield release.found("app-service", name_of(service), text, fix)
         labels = {str(key): str(value) for key, value in as_tree(spec.get("selector")).items()}
         targets = [each.get("targetPort") for each in mappings(spec.get("ports")) if each.get("port") == place.port]
         # a named targetPort is assumed to be the same number
@@ -135,10 +136,10 @@ def _way_to_app(release: Release, name: str, app: Tree) -> Iterator[Finding]:
         if is_open(release, labels, namespace, port):
             text = f"Users' servers reach the app {name!r} without the gate: no policy keeps them from its pods."
             fix = "Apply one as helm-values/manifests/gate/app-policy.yaml is, and name it by --manifests."
-            yield Finding("app-policy", "problem", name_of(service), text, fix)
+            yield release.found("app-policy", name_of(service), text, fix)
 
 
-def _cookies(release: Release) -> Iterator[Finding]:
+def _cookies(release: Release) -> Findings:
     ingress = ("ingress", "annotations")
     written: list[tuple[Tree | None, str, Any]] = [(None, *pair) for pair in release.tree(".".join(ingress)).items()]
     for each in release.manifests:
@@ -149,6 +150,6 @@ def _cookies(release: Release) -> Iterator[Finding]:
             text = f"The annotation {name} gives cookies a Domain: they go to every host below it, users' servers too."
             fix = "Take it out: each apps' host signs in by itself, without a page."
             if manifest is None:
-                yield found(release, "gate-cookies", (*ingress, name), text, fix)
+                yield release.found("gate-cookies", (*ingress, name), text, fix)
             else:
-                yield Finding("gate-cookies", "problem", name_of(manifest), text, fix)
+                yield release.found("gate-cookies", name_of(manifest), text, fix)

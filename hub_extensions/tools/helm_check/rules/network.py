@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any
 
-from hub_extensions.tools.helm_check.model import Finding, Release, Tree, as_tree, find, found, mappings, spawner_keys
+from hub_extensions.tools.helm_check.model import Findings, Release, spawner_keys
 from hub_extensions.tools.helm_check.rules.sign_on import has_single_sign_on, provider_setting
 from hub_extensions.tools.helm_check.rules.state import DATABASE_VARIABLE, is_service_deployment
+from hub_extensions.tools.helm_check.trees import Tree, as_tree, find, mappings
 
 PORT = 8191
 HUB_ACCESS = "hub.jupyter.org/network-access-hub"
@@ -24,7 +25,7 @@ HUB, PROXY = "hub.networkPolicy", "proxy.chp.networkPolicy"
 API, PROVIDER = "the API server", "the provider where people sign in"
 
 
-def check_network(release: Release) -> Iterator[Finding]:
+def check_network(release: Release) -> Findings:
     """Report connections that network policies cut off, if the values use our spawner."""
     if release.is_ours:
         yield from _way_to_service(release)
@@ -113,7 +114,7 @@ def _ways_in(release: Release, section: str) -> list[Any]:
     return [*release.items(f"{section}.ingress"), *({"ports": [{"port": port}]} for port in ports)]
 
 
-def _way_to_service(release: Release) -> Iterator[Finding]:
+def _way_to_service(release: Release) -> Findings:
     """Report if the proxy cannot reach the GPU service, or a service in its own Deployment cannot reach the hub.
 
     Our policies for these connections name a port and a label, which the values may have changed.
@@ -128,7 +129,7 @@ def _way_to_service(release: Release) -> Iterator[Finding]:
             if str(labels.get(HUB_ACCESS)) != "true" and _is_on(release, HUB):
                 text = "The GPU service's pod cannot reach the hub's pod at port 8081, so the service gets no settings "
                 text += "and stops no idle server: the policy hub does not let it in."
-                yield found(release, "network", HUB, text, f'Give the service\'s pods the label {HUB_ACCESS}: "true".')
+                yield release.found("network", HUB, text, f'Give the service\'s pods the label {HUB_ACCESS}: "true".')
     policies = rules_of(release, labels, "Ingress")
     if policies is None and (release.manifests if apart else not _is_on(release, HUB)):
         return  # nothing closes the pod
@@ -151,10 +152,10 @@ def _way_to_service(release: Release) -> Iterator[Finding]:
     elif port != PORT:
         key, why = "hub.config.GpuService.port", "no policy opens that port"
         fix = f"Change the port in {file} to {port}, apply it, and name it by --manifests."
-    yield found(release, "network", key, f"{text}: {why}.", fix)
+    yield release.found("network", key, f"{text}: {why}.", fix)
 
 
-def _switched_off(release: Release) -> Iterator[Finding]:
+def _switched_off(release: Release) -> Findings:
     """Report that the chart's policy for a pod is off, so that ours is the only one and blocks other connections."""
     for section, component, direction, port, what in (
         (HUB, "hub", "Ingress", 8081, "nobody reaches the hub at port 8081: no server starts"),
@@ -167,10 +168,10 @@ def _switched_off(release: Release) -> Iterator[Finding]:
                 fix = (
                     f"Set {section}.enabled to true, or leave our policies out and name what you apply by --manifests."
                 )
-                yield found(release, "network", f"{section}.enabled", text, fix)
+                yield release.found("network", f"{section}.enabled", text, fix)
 
 
-def _way_of_servers(release: Release) -> Iterator[Finding]:
+def _way_of_servers(release: Release) -> Findings:
     """Report that the chart's policies keep users' servers from the hub or from the proxy."""
     keys = (*spawner_keys("extra_labels")[:2], "singleuser.extraLabels")
     labels = next((given for key in keys if isinstance(given := release.at(key), Mapping)), {})
@@ -181,17 +182,17 @@ def _way_of_servers(release: Release) -> Iterator[Finding]:
         )
         text += f"with the label {HUB_ACCESS}."
         fix = f"Keep the label {HUB_ACCESS} in singleuser.extraLabels."
-        yield found(release, "network", ("singleuser", "extraLabels", HUB_ACCESS), text, fix)
+        yield release.found("network", ("singleuser", "extraLabels", HUB_ACCESS), text, fix)
     host = host_and_port(release.at("hub.config.GpuCluster.service_connect_url"))[0].split(".")[0]
     is_shut = _is_on(release, PROXY) and not opens(_ways_in(release, PROXY), 8000, "http")
     if is_shut and (not host or "proxy-public" in host):
         text = "Users' servers cannot reach the proxy at port 8000, so JupyterLab's GPU panel shows no line and no "
         text += "countdown: the policy proxy does not let them in."
         key = f"{PROXY}.allowedIngressPorts"
-        yield found(release, "network", key, text, f"Keep http in {key}.")
+        yield release.found("network", key, text, f"Keep http in {key}.")
 
 
-def _ways_out(release: Release) -> Iterator[Finding]:
+def _ways_out(release: Release) -> Findings:
     """Report connections to other services, such as the API server or a database, that the pod's policy blocks."""
     labels = {**pod_labels(release, "hub"), **release.tree("hub.labels")}
     of_hub = [*release.items(f"{HUB}.egress"), *(rules_of(release, labels, "Egress") or ())]
@@ -211,7 +212,7 @@ def _ways_out(release: Release) -> Iterator[Finding]:
                 )
                 text += f"port {port}."
                 fix = f"Open port {port} there; service-deployment/networkpolicy.yaml has the rule."
-                yield Finding("network", "look at", "NetworkPolicy jupyterhub-gpu-service", text, fix)
+                yield release.found("network", "NetworkPolicy jupyterhub-gpu-service", text, fix, "look at")
             continue
         is_public = name == PROVIDER and _is_public(host_and_port(provider_setting(release, "issuer")[1])[0])
         key = f"{HUB}.egressAllowRules.{'nonPrivateIPs' if is_public else 'privateIPs'}"
@@ -219,7 +220,7 @@ def _ways_out(release: Release) -> Iterator[Finding]:
             text = f"The hub's pod may be cut off from {name}, and then {what}: no rule opens port "
             text += f"{' or '.join(map(str, ports))} to a {'public' if is_public else 'private'} address."
             fix = f"Add a rule for its address to {HUB}.egress, or set {key} to true."
-            yield found(release, "network", key, text, fix, "look at")
+            yield release.found("network", key, text, fix, "look at")
 
 
 def _calls_out(release: Release) -> Iterator[tuple[str, int, str]]:

@@ -10,17 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hub_extensions.core.offers.pod_request import is_gpu_resource
-from hub_extensions.tools.helm_check.model import (
-    SPAWNERS,
-    Finding,
-    Release,
-    Tree,
-    as_tree,
-    find,
-    found,
-    mappings,
-    spawner_keys,
-)
+from hub_extensions.tools.helm_check.model import SPAWNERS, Findings, Release, spawner_keys
+from hub_extensions.tools.helm_check.trees import Tree, as_tree, find, mappings
 
 _OF_GPU_NODES = re.compile(r"nvidia\.com/|gke-accelerator|amazonaws\.com/accelerator|\bgpu\b|\baccelerator\b")
 _GPU_MACHINE = re.compile(
@@ -40,7 +31,7 @@ _CONTAINERS = ("singleuser.initContainers", "singleuser.extraContainers")
 _OF_THE_OFFER = "Take it out: the GPU comes with the offer."
 
 
-def check_pods(release: Release) -> Iterator[Finding]:
+def check_pods(release: Release) -> Findings:
     """Report mistakes about servers' pods; some are mistakes only if the values use our spawner."""
     yield from _replaced(release)
     yield from _metadata(release)
@@ -52,7 +43,7 @@ def check_pods(release: Release) -> Iterator[Finding]:
         yield from _schedulers(release)
 
 
-def _profiles(release: Release) -> Iterator[Finding]:
+def _profiles(release: Release) -> Findings:
     for key in ("singleuser.profileList", *spawner_keys("profile_list")):
         profiles = release.at(key)
         for at, profile in enumerate(profiles.values() if isinstance(profiles, Mapping) else release.items(key)):
@@ -73,7 +64,7 @@ def _profiles(release: Release) -> Iterator[Finding]:
                         )
 
 
-def _override(release: Release, key: str, who: str, override: Tree) -> Iterator[Finding]:
+def _override(release: Release, key: str, who: str, override: Tree) -> Findings:
     """Report GPUs, and machines with GPUs, that a profile or a choice in it asks for."""
     asked = gpus_asked(override)
     for resource, count in asked.items():
@@ -83,14 +74,14 @@ def _override(release: Release, key: str, who: str, override: Tree) -> Iterator[
         else:
             text = f"{who} asks for {resource}: {count} by itself: this GPU is held outside of the line."
             fix = "Take it out, or keep such profiles in a hub of their own: there are no offers of this kind of GPU."
-        yield found(release, "profile-gpu", key, text, fix)
+        yield release.found("profile-gpu", key, text, fix)
     if claims := claims_of(override):
         text = f"{who} has the claim {', '.join(claims)} by itself: a GPU that it brings is outside of every lease."
-        yield found(release, "profile-gpu", key, text, "Take it out: the claim comes with the offer.", "look at")
+        yield release.found("profile-gpu", key, text, "Take it out: the claim comes with the offer.", "look at")
     if pinned := [] if asked else sorted(set(_gpu_nodes(override))):
         text = f"{who} is for nodes with {pinned[0]}: servers without a GPU take the room there too."
         fix = "Take it out: an offer brings its servers to the nodes that have its GPUs."
-        yield found(release, "profile-on-gpu-nodes", key, text, fix, "look at")
+        yield release.found("profile-on-gpu-nodes", key, text, fix, "look at")
 
 
 def gpus_asked(settings: Tree) -> dict[str, Any]:
@@ -134,18 +125,18 @@ def _gpu_nodes(override: Tree) -> Iterator[str]:
             yield from (f"{label}: {value}" for value in values if _GPU_MACHINE.search(str(value)))
 
 
-def _gpus_of_all(release: Release) -> Iterator[Finding]:
+def _gpus_of_all(release: Release) -> Findings:
     """Report settings by which every server would request or see a GPU, also a CPU-only one."""
     keys = ["singleuser.extraResource.limits", "singleuser.extraResource.guarantees"]
     for key in [*keys, *(each for name in _RESOURCES for each in spawner_keys(name))]:
         for resource, count in gpus_asked({_RESOURCES[0]: release.at(key)}).items():
             text = f"Every server would ask for {resource}: {count}, whatever its user chose."
-            yield found(release, "gpu-for-all", (*key.split("."), resource), text, _OF_THE_OFFER)
+            yield release.found("gpu-for-all", (*key.split("."), resource), text, _OF_THE_OFFER)
     for key in ("singleuser.extraPodConfig", *spawner_keys("extra_pod_config")):
         if claims := claims_of(release.at(key)):
             text = f"Every server would have the claim {', '.join(claims)}, whatever its user chose."
             place = "resource_claims" if "resource_claims" in release.tree(key) else "resourceClaims"
-            yield found(release, "gpu-for-all", f"{key}.{place}", text, "Take it out: the claim comes with the offer.")
+            yield release.found("gpu-for-all", f"{key}.{place}", text, "Take it out: the claim comes with the offer.")
     for key in _CONTAINERS:
         for number, container in enumerate(release.items(key)):
             for resource, count in gpus_asked({"extra_container_config": container}).items():
@@ -153,10 +144,10 @@ def _gpus_of_all(release: Release) -> Iterator[Finding]:
                     f"Its container {container.get('name', number)} would ask for {resource}: {count} in every server, "
                 )
                 text += "beside what a lease gives."
-                yield found(release, "gpu-for-all", key, text, _OF_THE_OFFER)
+                yield release.found("gpu-for-all", key, text, _OF_THE_OFFER)
 
 
-def _hooks(release: Release) -> Iterator[Finding]:
+def _hooks(release: Release) -> Findings:
     """Report GPUs that hooks of the administrator give to servers, and variables that show all GPUs to each server."""
     for hook in release.evaluation.hooks if release.evaluation else ():
         name = f"c.{hook.section}.{hook.hook}"
@@ -169,12 +160,12 @@ def _hooks(release: Release) -> Iterator[Finding]:
             fix = f"Look whether it gives a server a GPU. {_OF_THE_OFFER}"
         elif hook.hook == "modify_pod_hook":
             text = f"{name} adds {hook.resource} after the offer has set its own: outside of every lease."
-        yield found(release, "gpu-of-a-hook", hook.path, text, fix, "problem" if hook.was_seen else "look at")
+        yield release.found("gpu-of-a-hook", hook.path, text, fix, "problem" if hook.was_seen else "look at")
     for key in ("singleuser.extraEnv", *spawner_keys("environment")):
         for name in _VISIBLE:
             if name in release.tree(key):
                 text = "It tells every server which GPUs to use, past what its lease gives."
-                yield found(release, "visible-devices", f"{key}.{name}", text, "Take it out: the offer sets it.")
+                yield release.found("visible-devices", f"{key}.{name}", text, "Take it out: the offer sets it.")
 
 
 _REPLACES = {
@@ -189,7 +180,7 @@ _REPLACES = {
 """Trait of the spawner that replaces what the chart sets -> the key that adds to it and should be used instead."""
 
 
-def _replaced(release: Release) -> Iterator[Finding]:
+def _replaced(release: Release) -> Findings:
     for section in SPAWNERS[:2]:  # the chart sets c.KubeSpawner, which beats c.Spawner
         for trait, instead in _REPLACES.items():
             path = ("hub", "config", section, trait)
@@ -200,7 +191,7 @@ def _replaced(release: Release) -> Iterator[Finding]:
                 gone = _lost(release, trait, instead)
                 text = f"It replaces {instead} whole{f', and {gone} would be gone' if gone else ''}."
                 fix = f"Write it as {instead}, which adds to the chart's own."
-                yield found(release, "replaces-the-chart", path, text, fix, "problem" if gone else "look at")
+                yield release.found("replaces-the-chart", path, text, fix, "problem" if gone else "look at")
 
 
 def _lost(release: Release, trait: str, key: str) -> str:
@@ -220,7 +211,7 @@ def _lost(release: Release, trait: str, key: str) -> str:
     return f"the {what} {', '.join(names)}" if names else ""
 
 
-def _metadata(release: Release) -> Iterator[Finding]:
+def _metadata(release: Release) -> Findings:
     """Report servers that nothing keeps from the cloud's metadata."""
     opened = "singleuser.networkPolicy.egressAllowRules.cloudMetadataServer"
     by_policy = release.at("singleuser.networkPolicy.enabled") is True
@@ -230,11 +221,11 @@ def _metadata(release: Release) -> Iterator[Finding]:
         text = (
             "Servers may reach the cloud's metadata, which hands out the machines' own rights; nothing else blocks it."
         )
-        yield found(release, "metadata-open", opened, text, "Set it to false.")
+        yield release.found("metadata-open", opened, text, "Set it to false.")
     elif not by_policy and not any(map(_limits_servers, release.manifests)):
         text = "Neither the init container nor the chart's policy keeps servers from the cloud's metadata."
         fix = "Set it to true, or apply helm-values/manifests/metadata-policy.yaml and name it with --manifests."
-        yield found(release, "metadata-open", "singleuser.networkPolicy.enabled", text, fix, "look at")
+        yield release.found("metadata-open", "singleuser.networkPolicy.enabled", text, fix, "look at")
 
 
 def _limits_servers(manifest: Tree) -> bool:
@@ -256,14 +247,14 @@ def _restricted(release: Release) -> str:
     return "runAsNonRoot of the pod" if any(each.get(name) is True for each in contexts for name in names) else ""
 
 
-def _root_containers(release: Release) -> Iterator[Finding]:
+def _root_containers(release: Release) -> Findings:
     """Report containers beside the server's that run as root or privileged where that is refused."""
     why = _restricted(release)
     key = "singleuser.cloudMetadata.blockWithIptables"
     if why and release.at(key) is True:
         text = f"It adds a privileged init container to every server, which {why} refuses."
         fix = "Set it to false; singleuser.networkPolicy blocks the address (helm-values/restricted.yaml)."
-        yield found(release, "privileged", key, text, fix)
+        yield release.found("privileged", key, text, fix)
     for key in _CONTAINERS if why else ():
         for each in mappings(release.items(key)):
             context = as_tree(each.get("securityContext"))
@@ -274,14 +265,14 @@ def _root_containers(release: Release) -> Iterator[Finding]:
                 what = "runs as root" if root else "is privileged"
                 text = f"The container {each.get('name', '?')} {what}, which {why} refuses: no server starts."
                 fix = "Give it a user that is not root (runAsUser: 1000); singleuser.fsGid makes volumes writable."
-                yield found(release, "privileged", key, text, f"{fix} Or leave it out.")
+                yield release.found("privileged", key, text, f"{fix} Or leave it out.")
 
 
-def _schedulers(release: Release) -> Iterator[Finding]:
+def _schedulers(release: Release) -> Findings:
     cluster = release.tree("hub.config.GpuCluster")
     if cluster.get("kueue_queue") and cluster.get("kai_queue"):
         text = "Kueue and KAI are both named: two lines would hold the same servers."
-        yield found(release, "two-queues", "hub.config.GpuCluster.kai_queue", text, "Keep one of the two.")
+        yield release.found("two-queues", "hub.config.GpuCluster.kai_queue", text, "Keep one of the two.")
     key = "scheduling.userScheduler.enabled"
     uses_claims = any(each.get("kind") in ("ResourceClaimTemplate", "DeviceClass") for each in release.manifests)
     ours = release.files[release.base :]
@@ -289,9 +280,9 @@ def _schedulers(release: Release) -> Iterator[Finding]:
     if uses_claims and release.at(key) is True:
         text = "The chart's scheduler may not read DRA's claims: a server with one is never placed."
         fix = "Set it to false (helm-values/dra.yaml): the cluster's own scheduler places all servers."
-        yield found(release, "scheduler-without-dra", key, text, fix)
+        yield release.found("scheduler-without-dra", key, text, fix)
     elif len(named) == 2:
         text = f"{named[False]} switches the chart's scheduler off, and {named[True]} on. It knows no claims of DRA: a "
         text += "server with one is never placed by it."
         fix = f"Leave {named[True]} out where servers have claims, else {named[False]}."
-        yield found(release, "two-schedulers", key, text, fix, "look at")
+        yield release.found("two-schedulers", key, text, fix, "look at")

@@ -10,12 +10,13 @@ import functools
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jsonschema import Draft7Validator, ValidationError
 
 from hub_extensions.tools.helm_check.chart_facts import NAMED, schema_keys
-from hub_extensions.tools.helm_check.model import Finding, Path, Release, find, found, kind_of, listed, nearest
+from hub_extensions.tools.helm_check.model import Finding, Findings, Release
+from hub_extensions.tools.helm_check.trees import Path, find, kind_of, listed, nearest
 
 KINDS = {
     "boolean": "true or false",
@@ -35,7 +36,7 @@ _SECTIONS = (
 )
 
 
-def check_shape(release: Release) -> Iterator[Finding]:
+def check_shape(release: Release) -> Findings:
     """Report every key that the chart does not know, every value of a wrong type, and every missing key.
 
     Errors of other keywords of the schema than those of `EXPLAINERS` are left to Helm.
@@ -48,7 +49,7 @@ def check_shape(release: Release) -> Iterator[Finding]:
     yield from findings
 
 
-def _unknown(release: Release, error: ValidationError, path: Path) -> Iterator[Finding]:
+def _unknown(release: Release, error: ValidationError, path: Path) -> Findings:
     known, patterns = error.schema.get("properties", {}), error.schema.get("patternProperties", {})
     for name in error.instance:
         if name not in known and not any(re.search(pattern, name) for pattern in patterns):
@@ -61,7 +62,7 @@ def _unknown_key(release: Release, path: Path, children: Sequence[str]) -> Findi
         text = f"hub.config.{name} is no section: sections are names of classes and begin with a capital letter; the "
         close = nearest(name, _SECTIONS)
         fix = f"Did you mean hub.config.{close}?" if close else "Is it a key of hub itself, written one level too deep?"
-        return found(release, "config-section", path, f"{text}chart refuses it.", fix)
+        return release.found("config-section", path, f"{text}chart refuses it.", fix)
     keys = schema_keys(release.facts.schema)
     elsewhere = [key for key in keys if key.rsplit(".", 1)[-1] == name and NAMED not in key]
     fix = f"There are {listed(children)}." if above else "Values of your own go below custom."
@@ -70,15 +71,15 @@ def _unknown_key(release: Release, path: Path, children: Sequence[str]) -> Findi
     elif len(elsewhere) == 1:
         fix = f"There is {elsewhere[0]}."
     text = f"There is no key {name} in {f'{above} of ' if above else ''}the chart {release.facts.version}."
-    return found(release, "unknown-key", path, text, fix)
+    return release.found("unknown-key", path, text, fix)
 
 
-def _misfit(release: Release, error: ValidationError, path: Path) -> Iterator[Finding]:
+def _misfit(release: Release, error: ValidationError, path: Path) -> Findings:
     if path[:-1] == ("hub", "services") and path[-1] in _MISPLACED_SERVICES:
         text = f"No service can have the name {path[-1]}: the chart takes it for a setting of all services."
-        yield found(release, "service-name", path, text, "Give the service another name.")
+        yield release.found("service-name", path, text, "Give the service another name.")
     else:
-        yield found(release, "wrong-type", path, wrong_kind(error), _how(error))
+        yield release.found("wrong-type", path, wrong_kind(error), _how(error))
 
 
 def wrong_kind(error: ValidationError) -> str:
@@ -121,7 +122,7 @@ def _how(error: ValidationError) -> str:
     return f"Write {' or '.join(KINDS[kind] for kind in types if kind != 'null')}."
 
 
-def _missing(release: Release, error: ValidationError, path: Path) -> Iterator[Finding]:
+def _missing(release: Release, error: ValidationError, path: Path) -> Findings:
     here = ".".join(path)
     lacking = [name for name in error.validator_value if name not in error.instance]
     if "then" in error.relative_schema_path:
@@ -129,16 +130,16 @@ def _missing(release: Release, error: ValidationError, path: Path) -> Iterator[F
         schema = functools.reduce(operator.getitem, node, release.facts.schema)
         switch = next(iter(schema["if"]["properties"]))  # the key whose value makes the others necessary
         text = f"{here}.{switch} is true, which needs {', '.join(lacking)} as well."
-        yield found(release, "missing-key", (*path, switch), text, f"Give them, or set {here}.{switch} to false.")
+        yield release.found("missing-key", (*path, switch), text, f"Give them, or set {here}.{switch} to false.")
         return
     for name in lacking:
         is_nulled = any(find(file.values, (*path, name), "") is None for file in release.files)
         text = f"{name} is missing{f' in {here}' if here else ''}: the chart refuses values without it."
         fix = "Take the null out: it takes the chart's own value away." if is_nulled else "Add it."
-        yield found(release, "missing-key", (*path, name), text, fix)
+        yield release.found("missing-key", (*path, name), text, fix)
 
 
-def _one_of(release: Release, error: ValidationError, path: Path) -> Iterator[Finding]:
+def _one_of(release: Release, error: ValidationError, path: Path) -> Findings:
     names = [name for choice in error.validator_value for name in choice.get("required", ())]
     if not isinstance(error.instance, Mapping) or len(names) < 2:
         return  # reported by its kind, or left to Helm
@@ -150,10 +151,10 @@ def _one_of(release: Release, error: ValidationError, path: Path) -> Iterator[Fi
         fix = f"Add {names[1]} with the file's text."
     elif len(set(files.values())) > 1:
         fix = "Give the later file's entry another key: null cannot take the earlier one's away."
-    yield found(release, "file-content", path, text, fix)
+    yield release.found("file-content", path, text, fix)
 
 
-EXPLAINERS: Mapping[str, Callable[[Release, ValidationError, Path], Iterator[Finding]]] = {
+EXPLAINERS: Mapping[str, Callable[[Release, ValidationError, Path], Findings]] = {
     "additionalProperties": _unknown,
     "type": _misfit,
     "enum": _misfit,

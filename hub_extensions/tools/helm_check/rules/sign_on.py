@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from fnmatch import fnmatch
 from typing import Any
@@ -17,7 +17,8 @@ from hub_extensions.core.sign_on.provider_settings import (
     SECTIONS,
     is_single_sign_on,
 )
-from hub_extensions.tools.helm_check.model import Finding, Release, as_tree, found, kind_of
+from hub_extensions.tools.helm_check.model import Findings, Release
+from hub_extensions.tools.helm_check.trees import as_tree, kind_of
 
 VARIABLE = f"hub.extraEnv.{SECRET_VARIABLE}"
 KEYS = "hub.config.CryptKeeper.keys"
@@ -54,7 +55,7 @@ def provider_setting(release: Release, name: str) -> tuple[str, Any]:
     return f"hub.config.{section}.{name}", release.at(f"hub.config.{section}.{name}")
 
 
-def check_sign_on(release: Release) -> Iterator[Finding]:
+def check_sign_on(release: Release) -> Findings:
     """Report mistakes about signing in; most of them are mistakes only with our authenticator."""
     yield from check_kinds(release)
     if has_single_sign_on(release):
@@ -65,14 +66,14 @@ def check_sign_on(release: Release) -> Iterator[Finding]:
         yield from _https(release)
 
 
-def check_kinds(release: Release) -> Iterator[Finding]:
+def check_kinds(release: Release) -> Findings:
     """Report settings of any authenticator that have a wrong type, with which JupyterHub does not start."""
     for section, settings in release.tree("hub.config").items():
         for name, value in as_tree(settings).items() if section.endswith("Authenticator") else ():
             wanted, fix = _wanted(name, value, is_ours=section == CLASS)
             if wanted:
                 text = f"It is {kind_of(value)}, where {wanted} belongs: the hub does not start."
-                yield found(release, "sign-on-kind", ("hub", "config", section, name), text, fix)
+                yield release.found("sign-on-kind", ("hub", "config", section, name), text, fix)
 
 
 def _wanted(name: str, value: object, *, is_ours: bool) -> tuple[str, str]:
@@ -91,42 +92,42 @@ def _wanted(name: str, value: object, *, is_ours: bool) -> tuple[str, str]:
     return "", ""
 
 
-def _secret(release: Release) -> Iterator[Finding]:
+def _secret(release: Release) -> Findings:
     key, written = provider_setting(release, "client_secret")
     variable = release.variables("hub.extraEnv").get(SECRET_VARIABLE)
     fix = f"{_FROM_A_SECRET} Have the provider make a new one."
     if written:
         text = "The client's secret stands in plain values: `helm get values` prints it to whoever may ask."
-        yield found(release, "sign-on-secret", key, text, fix)
+        yield release.found("sign-on-secret", key, text, fix)
     elif variable and "valueFrom" not in as_tree(variable):
         text = "The client's secret stands in plain values, as a variable's own text: `helm get values` prints it."
-        yield found(release, "sign-on-secret", VARIABLE, text, fix)
+        yield release.found("sign-on-secret", VARIABLE, text, fix)
     elif not variable and not any("client_secret" in code or SECRET_VARIABLE in code for _, code in release.python):
         text = "Nothing brings the client's secret: the hub does not start."
-        yield found(release, "sign-on-secret", VARIABLE, text, _FROM_A_SECRET)
+        yield release.found("sign-on-secret", VARIABLE, text, _FROM_A_SECRET)
 
 
-def _nobody(release: Release) -> Iterator[Finding]:
+def _nobody(release: Release) -> Findings:
     is_named = any(provider_setting(release, name)[1] for name in LETS_IN)
     if not is_named and not any(f".{name}" in code for _, code in release.python for name in LETS_IN):
         key, given = provider_setting(release, "allow_all")
         how = "allow_all is false" if given is False else "allow_all is not set"
         text = f"{how}, and no setting names somebody who may come in: nobody can sign in."
         fix = f"Set allow_all to true, or one of {', '.join(LETS_IN[1:])} below hub.config.{CLASS}."
-        yield found(release, "sign-on-nobody", key, text, fix)
+        yield release.found("sign-on-nobody", key, text, fix)
 
 
-def _key(release: Release) -> Iterator[Finding]:
+def _key(release: Release) -> Findings:
     """Report an encryption key (``CryptKeeper.keys``) of a wrong length, or code that removes the chart's own key."""
     given = release.at(KEYS)
     if not all(map(_is_key, given.split(";") if isinstance(given, str) else release.items(KEYS))):
         text = f"One of its keys has not {KEY_BYTES} bytes: the hub does not start."
         fix = "Leave it out: the chart makes one and keeps it. Else write what `openssl rand -hex 32` prints."
-        yield found(release, "sign-on-key", KEYS, text, fix)
+        yield release.found("sign-on-key", KEYS, text, fix)
     change = release.change_of(tuple(KEYS.split(".")))
     if change is not None and not change.value:
         text = "It takes the key away that the chart makes (c.CryptKeeper.keys): sign-on keeps tokens with it."
-        yield found(release, "sign-on-key", change.path, text, "Take that line out.")
+        yield release.found("sign-on-key", change.path, text, "Take that line out.")
 
 
 def _is_key(given: Any) -> bool:
@@ -138,7 +139,7 @@ def _is_key(given: Any) -> bool:
     return False
 
 
-def _callback(release: Release) -> Iterator[Finding]:
+def _callback(release: Release) -> Findings:
     key, given = provider_setting(release, "oauth_callback_url")
     if not isinstance(given, str) or not given:
         return
@@ -149,17 +150,17 @@ def _callback(release: Release) -> Iterator[Finding]:
         host = parts.hostname or ""
     if parts.scheme != "https" or not host:
         text = "It is no address with https: providers send nobody to another."
-        yield found(release, "sign-on-callback", key, text, f"Write https://YOUR-HOST{wanted}.")
+        yield release.found("sign-on-callback", key, text, f"Write https://YOUR-HOST{wanted}.")
         return
     if parts.path != wanted:
         text = f"It ends in {parts.path or '/'}, where the hub does not listen: nobody can sign in."
         fix = f"Write https://{parts.netloc.rpartition('@')[2]}{wanted}, here and at the provider."
-        yield found(release, "sign-on-callback", key, text, fix)
+        yield release.found("sign-on-callback", key, text, fix)
     hosts = public_hosts(release)
     if hosts and not any(fnmatch(host, each.lower()) for each in hosts):
         text = f"People come to {', '.join(hosts)}, and the provider sends them to {host}: cookies stay behind."
         fix = "Name the host here that people open, and tell the provider."
-        yield found(release, "sign-on-callback", key, text, fix)
+        yield release.found("sign-on-callback", key, text, fix)
 
 
 def public_hosts(release: Release) -> list[str]:
@@ -169,7 +170,7 @@ def public_hosts(release: Release) -> list[str]:
     return list(dict.fromkeys(str(host) for key in ways for host in release.items(key)))
 
 
-def _https(release: Release) -> Iterator[Finding]:
+def _https(release: Release) -> Findings:
     """Report that nothing in the values shows that users reach the hub by https.
 
     If TLS ends before the cluster, only an https address in the values shows it.
@@ -184,6 +185,6 @@ def _https(release: Release) -> Iterator[Finding]:
         )
         fix = "Set ingress.tls or proxy.https. Where TLS ends before the cluster, set "
         fix += f"hub.config.{CLASS}.oauth_callback_url to https://YOUR-HOST{release.base_url}{CALLBACK}."
-        yield found(
-            release, "sign-on-https", "ingress.tls" if by_ingress else "proxy.https.enabled", text, fix, "look at"
+        yield release.found(
+            "sign-on-https", "ingress.tls" if by_ingress else "proxy.https.enabled", text, fix, "look at"
         )

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from hub_extensions.core.culling.grace_chain import GraceChain, weak_links
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
-from hub_extensions.tools.helm_check.model import (
-    Finding,
-    Release,
-    Tree,
-    find,
-    found,
-    is_number,
-    mappings,
-    name_of,
-    spawner_keys,
-)
+from hub_extensions.tools.helm_check.model import Findings, Release, name_of, spawner_keys
 from hub_extensions.tools.helm_check.rules.sign_on import has_sessions
+from hub_extensions.tools.helm_check.trees import Tree, find, is_number, mappings
 
 HUB_FOLDER = "/srv/jupyterhub"
 """The working directory of the chart's hub; with ``hub.db.type: sqlite-pvc`` the chart's volume is mounted there."""
 DATABASE_VARIABLE = "JUPYTERHUB_GPU_DATABASE_URL"
 
 
-def check_state(release: Release) -> Iterator[Finding]:
+def check_state(release: Release) -> Findings:
     """Report what could lose tickets (places in line) and leases, run two services, or end servers too early."""
     strategy = release.at("hub.deploymentStrategy.type")
     if strategy not in (None, "Recreate"):
         text = f"It is {strategy}: two hubs would run at once during an upgrade, and two GPU services on one database."
         if has_sessions(release):
             text = f"{text[:-1]}. A session that ends at one hub would go on at the other."
-        yield found(release, "two-hubs", "hub.deploymentStrategy.type", text, "Leave it at Recreate.")
+        yield release.found("two-hubs", "hub.deploymentStrategy.type", text, "Leave it at Recreate.")
     deployments = [each for each in release.manifests if is_service_deployment(each)]
     for deployment in deployments:
         yield from _deployment(release, deployment)
@@ -43,24 +34,24 @@ def check_state(release: Release) -> Iterator[Finding]:
         if not isinstance(entry, Mapping):
             text = "The service runs in its own Deployment, and the chart makes no token for it."
             fix = "Give helm-values/service-deployment.yaml as it is: hub.services.gpu: {}."
-            yield found(release, "service-token", key, text, fix)
+            yield release.found("service-token", key, text, fix)
     else:
         if isinstance(entry, Mapping) and not {"url", "command"} & set(entry):
             text = "The chart makes a token for a service in its own Deployment, and the hub starts the service itself."
             fix = "Take hub.services.gpu out; where the service has its own Deployment, give all of "
             fix += "helm-values/service-deployment.yaml."
-            yield found(release, "service-entry", key, text, fix, "look at")
+            yield release.found("service-entry", key, text, fix, "look at")
         if deployments:
             text = "The hub starts the GPU service in its pod, and a Deployment of it is there as well: there would be "
             text += "two."
             fix = "Give helm-values/service-deployment.yaml, or leave the Deployment out."
-            yield found(release, "two-services", "hub.config.GpuService.started_by_hub", text, fix)
+            yield release.found("two-services", "hub.config.GpuService.started_by_hub", text, fix)
         yield from _files_of_hub(release)
     if release.at("hub.config.GpuCulling.enabled") is True:
         yield from _grace(release)
 
 
-def _files_of_hub(release: Release) -> Iterator[Finding]:
+def _files_of_hub(release: Release) -> Findings:
     """Report if a service in the hub's pod has its state neither in a database nor on a volume that is kept."""
     folder, kind = str(release.at("hub.config.GpuService.state_dir") or "gpu-state"), release.at("hub.db.type")
     place = folder if folder.startswith("/") else f"{HUB_FOLDER}/{folder}"
@@ -83,7 +74,7 @@ def _files_of_hub(release: Release) -> Iterator[Finding]:
         text = f"{folder} is on no volume of the hub's pod: tickets and leases are gone at its next start."
     fix = "Set hub.config.GpuService.database_url (helm-values/postgres.yaml), run the service in its own Deployment "
     fix += "(service-deployment.yaml), or mount a volume at state_dir."
-    yield found(release, "state-lost", key, text, fix)
+    yield release.found("state-lost", key, text, fix)
 
 
 def is_service_deployment(manifest: Tree) -> bool:
@@ -97,31 +88,31 @@ def _has_database(release: Release, deployment: object = "") -> bool:
     return bool(given) or DATABASE_VARIABLE in release.variables("hub.extraEnv") or DATABASE_VARIABLE in str(deployment)
 
 
-def _deployment(release: Release, deployment: Tree) -> Iterator[Finding]:
+def _deployment(release: Release, deployment: Tree) -> Findings:
     spec, name = deployment["spec"], name_of(deployment)
     replicas, has_database = spec.get("replicas", 1), _has_database(release, spec)
     if isinstance(replicas, int) and replicas > 1:
         text = f"It has {replicas} replicas: each would keep a line of its own."
         if not has_database:
             text = f"It has {replicas} replicas on one SQLite file: two services break it, and each keeps its own line."
-        yield Finding("two-replicas", "problem", f"{name}: spec.replicas", text, "Set it to 1.")
+        yield release.found("two-replicas", f"{name}: spec.replicas", text, "Set it to 1.")
     if find(spec, ("strategy", "type")) != "Recreate":
         text = "Two services would run at once during a rollout, on one database."
-        yield Finding("two-services", "problem", f"{name}: spec.strategy.type", text, "Set it to Recreate.")
+        yield release.found("two-services", f"{name}: spec.strategy.type", text, "Set it to Recreate.")
     volumes = mappings(find(spec, ("template", "spec", "volumes")))
     if not has_database and not any("persistentVolumeClaim" in volume for volume in volumes):
         text = "The service keeps no files and has no database: tickets and leases are gone at its next start."
         fix = "Mount a PersistentVolumeClaim at its --state-dir, or give it a database (helm-values/postgres.yaml)."
-        yield Finding("state-lost", "problem", f"{name}: spec.template.spec.volumes", text, fix)
+        yield release.found("state-lost", f"{name}: spec.template.spec.volumes", text, fix)
 
 
-def _base_url(release: Release, deployments: list[Tree]) -> Iterator[Finding]:
+def _base_url(release: Release, deployments: list[Tree]) -> Findings:
     """Report a service's Deployment whose JUPYTERHUB_API_URL lacks ``hub.baseUrl``, which is written there by hand."""
     base = release.base_url
     fix = f"Write http://hub:8081{base}hub/api there (helm-values/manifests/service-deployment/service.yaml)."
     if base != "/" and not deployments:
         text = f"The service's Deployment has to have it in JUPYTERHUB_API_URL: it asks the hub below {base}."
-        yield found(release, "base-url", "hub.baseUrl", text, f"{fix} --manifests checks it.", "look at")
+        yield release.found("base-url", "hub.baseUrl", text, f"{fix} --manifests checks it.", "look at")
     for deployment in deployments if base != "/" else ():
         containers = mappings(find(deployment, ("spec", "template", "spec", "containers")))
         variables = [each for container in containers for each in mappings(container.get("env"))]
@@ -130,10 +121,10 @@ def _base_url(release: Release, deployments: list[Tree]) -> Iterator[Finding]:
             text = (
                 f"Its JUPYTERHUB_API_URL is {urls[0]}, and hub.baseUrl is {base}: the service does not reach the hub."
             )
-            yield Finding("base-url", "problem", f"{name_of(deployment)}: JUPYTERHUB_API_URL", text, fix)
+            yield release.found("base-url", f"{name_of(deployment)}: JUPYTERHUB_API_URL", text, fix)
 
 
-def _grace(release: Release) -> Iterator[Finding]:
+def _grace(release: Release) -> Findings:
     """Report if one of the times that follow each other when a server is stopped ends too early."""
 
     def number(key: str) -> float | None:
@@ -152,4 +143,4 @@ def _grace(release: Release) -> Iterator[Finding]:
     minutes = number("hub.config.GpuCulling.stop_deadline_minutes")
     deadline = CullPolicy().stop_deadline.total_seconds() if minutes is None else 60 * minutes
     for link in weak_links(GraceChain(**{name: number(key) for name, key in keys.items()}, deadline=deadline)):
-        yield found(release, "grace", keys[link.member], link.text, link.fix, "problem" if link.breaks else "look at")
+        yield release.found("grace", keys[link.member], link.text, link.fix, "problem" if link.breaks else "look at")
