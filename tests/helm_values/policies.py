@@ -9,7 +9,6 @@ from ipaddress import ip_address
 from typing import Any
 
 from hub_extensions.tools.helm_check.model import SPAWNERS, Release
-from hub_extensions.tools.helm_check.rules.network import is_apart
 from hub_extensions.tools.helm_check.rules.sign_on import has_single_sign_on, provider_setting
 from hub_extensions.tools.helm_check.rules.state import DATABASE_VARIABLE, is_service_deployment
 from tests.helm_values.network_policy import Direction, Pod, is_rule
@@ -125,7 +124,7 @@ def _host_and_port(url: object) -> tuple[str, int | None]:
 
 def calls_of(release: Release) -> tuple[Call, ...]:
     """The table who calls whom, of a service in the hub's pod or in its own."""
-    apart = is_apart(release)
+    apart = release.is_apart
     service, port = ("service" if apart else "hub"), _port(release)
     calls = [
         Call("proxy", service, port, "no page and no panel of the GPU service opens"),

@@ -17,7 +17,7 @@ from hub_extensions.tools.helm_check.chart_config import merge
 from hub_extensions.tools.helm_check.chart_facts import packed_facts
 from hub_extensions.tools.helm_check.helm import read_manifests, read_values
 from hub_extensions.tools.helm_check.model import Release
-from hub_extensions.tools.helm_check.rules.network import check_network, is_apart
+from hub_extensions.tools.helm_check.rules.network import check_network
 from tests.helm_values.network_policy import Pod, refused
 from tests.helm_values.policies import calls_of, chart_policies, pods_of, shipped_policies
 from tests.hubs import ROOT
@@ -82,7 +82,7 @@ def test_a_namespace_whose_labels_are_accepted_is_let_in() -> None:
 @pytest.mark.parametrize("manifests", [False, True])
 def test_every_call_of_the_table_goes_through_with_the_shipped_manifests(apart: bool, manifests: bool) -> None:
     subject = release(apart, manifests=manifests)
-    assert is_apart(subject) is apart
+    assert subject.is_apart is apart
     assert len(calls_of(subject)) >= 5
     assert list(check_network(subject)) == []
 

@@ -1,8 +1,7 @@
 """``jupyterhub-gpu helm check``: finds what would not work with these Helm values, with the key and the fix.
 
-`check` reads the files and applies all rules. It adds what our own ``configure(c)`` reports about the hub's settings
-and, if requested, what Helm and a cluster report. It changes nothing, and runs Python of the values only with
-``--evaluate``.
+`check` applies all rules, and adds what our ``configure(c)``, Helm and a cluster report. It changes nothing, and runs
+Python of the values only with ``--evaluate``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rich.console import Console
 from traitlets.config import Config
 
 from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, read_once
-from hub_extensions.configuration import SERVICE_SCOPES, SETTINGS_SCOPE, settings_of
+from hub_extensions.configuration import settings_of
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.nodes import renamed_resources
 from hub_extensions.core.cluster.offers import derive_cluster_offers
@@ -44,7 +43,7 @@ from hub_extensions.tools.helm_check.own_settings import APPS, key_of, report_ow
 from hub_extensions.tools.helm_check.rules.gate import check_gate
 from hub_extensions.tools.helm_check.rules.hub import check_any_hub, check_hub, check_service_role
 from hub_extensions.tools.helm_check.rules.namespaces import check_namespaces
-from hub_extensions.tools.helm_check.rules.network import check_network, is_apart
+from hub_extensions.tools.helm_check.rules.network import check_network
 from hub_extensions.tools.helm_check.rules.offers import check_offers
 from hub_extensions.tools.helm_check.rules.pods import check_pods
 from hub_extensions.tools.helm_check.rules.shape import check_shape
@@ -65,13 +64,13 @@ FIXES = {
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """The options of the command.
+    """The options of ``helm check``.
 
     Attributes:
         files: paths of the values files, in order; ``-`` for the standard input.
         manifests: files and folders of Kubernetes objects that are applied beside the chart.
         chart: archive or folder of the chart; None to use the facts that are packed with this product.
-        cluster: compare the offers that the values name with the nodes of a cluster.
+        cluster: compare the offers that the values name with the nodes of the cluster in the kubeconfig.
         evaluate: run the administrator's Python in the values.
     """
 
@@ -120,7 +119,8 @@ def check(options: CheckOptions) -> CheckReport:
     Raises:
         HelmUnusable: a file or the chart cannot be read, Helm is not installed, or the cluster cannot be read.
     """
-    facts = packed_facts() if options.chart is None else make_facts(*read_chart(options.chart))
+    chart = options.chart
+    facts = packed_facts() if chart is None else make_facts(*read_chart(chart))
     files: list[ValuesFile] = []
     findings: list[Finding] = []
     for place in options.files:
@@ -137,9 +137,14 @@ def check(options: CheckOptions) -> CheckReport:
     findings += [*check_shape(release), *check_any_hub(release)]
     config = base_config(values, release=release.name, namespace=release.namespace, token=NO_TOKEN)
     if options.evaluate:
-        chart_files = {} if options.chart is None else read_hub_files(options.chart)
+        chart_files = {} if chart is None else read_hub_files(chart)
         release = with_changes(release, evaluate(release, config, chart_files))
-    findings += _by_rules(release, fits=not any(finding.rule == "wrong-type" for finding in findings))
+    rules = [check_evaluation, check_files, check_placeholders, check_hub, check_pods, check_namespaces]
+    if not any(finding.rule == "wrong-type" for finding in findings):
+        rules += [check_network]  # which would fail with such a value
+    if release.is_ours:
+        rules += [check_service_role, check_state, check_sign_on, check_gate]
+    findings += [finding for rule in rules for finding in rule(release)]
     named = _problem_keys(findings)
     for path, text in wrong_entries(values):
         if dotted(path) not in named:
@@ -147,22 +152,20 @@ def check(options: CheckOptions) -> CheckReport:
     if release.is_ours:
         findings += list(_by_configure(release, config, findings))
         if config.get("GpuKubeSpawner") and servers_are_pods(config) and find_spec("kubespawner") is None:
-            text = "KubeSpawner is not installed here, so the names of these settings were not checked; the hub checks "
-            text += "them."
+            text = "KubeSpawner is not installed here, so the names of these settings were not checked; "
+            text += "the hub checks them."
             fix = "pip install 'jupyterhub-gpu[hub,kubernetes]' where this command runs."
             findings.append(release.found("unchecked", "hub.config.GpuKubeSpawner", text, fix, "look at"))
         if options.cluster:
             findings += check_offers(release, *_of_cluster(config))
-    rendered, has_helm = None, find_spec("helm_python") is not None
-    if options.chart is not None:
+    rendered, lacks_helm = None, chart is not None and find_spec("helm_python") is None
+    if chart is not None:
         findings += _differences(packed_facts(), facts)
-        if has_helm:
-            refusals, rendered = _by_helm(release, options.chart, findings)
+        if not lacks_helm:
+            refusals, rendered = _by_helm(release, chart, findings)
             findings += refusals
-    lacks_helm = options.chart is not None and not has_helm
-    return CheckReport(
-        _sorted(findings), keys, facts.version, options.files, rendered, release.evaluation, lacks_helm=lacks_helm
-    )
+    evaluation = release.evaluation
+    return CheckReport(_sorted(findings), keys, facts.version, options.files, rendered, evaluation, lacks_helm)
 
 
 def _in(manifest: Tree, namespace: str) -> Tree:
@@ -175,29 +178,11 @@ def _problem_keys(findings: Iterable[Finding]) -> set[str]:
     return {finding.key for finding in findings if finding.severity == "problem"}
 
 
-def _by_rules(release: Release, *, fits: bool) -> Findings:
-    """Yield the findings of all rules.
-
-    The rules about networks are left out if a value does not have the type that the chart expects (`fits`), because
-    they would fail.
-    """
-    rules = [check_evaluation, check_files, check_placeholders, check_hub, check_pods, check_namespaces]
-    for rule in [*rules, *([check_network] if fits else [])]:
-        yield from rule(release)
-    if release.is_ours:
-        scopes = (*SERVICE_SCOPES, SETTINGS_SCOPE) if is_apart(release) else SERVICE_SCOPES
-        yield from check_service_role(release, scopes)
-        yield from check_state(release)
-        yield from check_sign_on(release)
-        yield from check_gate(release)
-
-
 def _by_configure(release: Release, config: Config, known: Sequence[Finding]) -> Findings:
     """Yield what ``configure(c)`` reports about the hub's settings, except what is among the `known` findings."""
-    evaluation, reported = release.evaluation, _problem_keys(known)
+    run, reported = release.evaluation, _problem_keys(known)
     is_token_known = any(finding.rule == "service-token" for finding in known)
-    has_run = evaluation is not None and evaluation.configured
-    for rule, text in evaluation.sentences if evaluation and has_run else report_own_settings(config):
+    for rule, text in run.sentences if run and run.configured else report_own_settings(config):
         named = key_of(text)
         is_known = named in reported or (is_token_known and rule == "own-settings" and "token" in text)
         if is_known and rule != "hub-start":
@@ -263,6 +248,7 @@ def _by_helm(release: Release, chart: Path, known: Sequence[Finding]) -> tuple[l
 
 
 def _differences(packed: ChartFacts, chart: ChartFacts) -> Findings:
+    """Report that the given chart has another version than the packed facts, with the keys that differ."""
     if packed.version != chart.version:
         ours, theirs = all_keys(packed), all_keys(chart)
         text = f"The chart differs: it is {chart.version}, and this command knows {packed.version}"
@@ -285,7 +271,6 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def as_json(report: CheckReport, *, strict: bool) -> str:
-    """Return the report as JSON, for programs."""
     answer = {
         "ok": report.status(strict=strict) == 0,
         "chart": report.version,
@@ -299,18 +284,14 @@ def as_json(report: CheckReport, *, strict: bool) -> str:
 
 
 def print_report(report: CheckReport, console: Console) -> None:
-    """Print the report for people: each finding with key, file and line, then the totals."""
     for finding in report.findings:
         sign, colour = SIGNS[finding.severity]
         line = f", line {finding.line}" if finding.line else ""
         place = f" ({finding.file}{line})" if finding.file else ""
         console.print(sign, style=colour, end="  ")
-        for text in (
-            f"{finding.key}{place}".strip() or "values",
-            f"         {finding.text}",
-            f"         {finding.fix}",
-        ):
-            console.print(text, markup=False, soft_wrap=True)
+        key = f"{finding.key}{place}".strip() or "values"
+        text = f"{key}\n         {finding.text}\n         {finding.fix}"
+        console.print(text, markup=False, soft_wrap=True)
     count = len(report.files)
     checked = f"{report.keys} keys of {count} file{'s' if count > 1 else ''}, chart {report.version}"
     if report.evaluation is not None:

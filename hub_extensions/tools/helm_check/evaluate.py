@@ -23,6 +23,7 @@ from hub_extensions.tools.helm_check import sandbox
 from hub_extensions.tools.helm_check.chart_config import object_name
 from hub_extensions.tools.helm_check.model import Change, Evaluation, Findings, HookGpu, Release
 from hub_extensions.tools.helm_check.trees import Path as KeyPath
+from hub_extensions.tools.helm_check.trees import as_tree
 
 SECONDS = 20
 MEMORY_BYTES = 512 * 1024 * 1024
@@ -46,15 +47,12 @@ def evaluate(
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / "home").mkdir()
-        config_file = ""
         if chart_files:
             _lay_out(folder, release, chart_files)
-            config_file = str(folder / "jupyterhub_config.py")
-        codes = {label: code.replace(PLACE, made) for label, (_, code) in zip(labels, release.python, strict=True)}
         job = {
             "path": [each or os.getcwd() for each in sys.path],
-            "codes": codes,
-            "config_file": config_file,
+            "codes": {".".join(path): code.replace(PLACE, made) for path, code in release.python},
+            "config_file": str(folder / "jupyterhub_config.py") if chart_files else "",
             "base": base,
             "values": release.values,
             "result": str(folder / "result.json"),
@@ -72,27 +70,23 @@ def evaluate(
 def _lay_out(folder: Path, release: Release, chart_files: Mapping[str, str]) -> None:
     """Write the files that the chart's configuration reads, as the chart mounts them in the hub's pod."""
     for name, text in chart_files.items():
-        text = re.sub(
-            r"^AsyncHTTPClient\.configure.*$", "", text, flags=re.MULTILINE
-        )  # needs pycurl, sets nothing here
+        text = re.sub(r"(?m)^AsyncHTTPClient\.configure.*$", "", text)  # needs pycurl, sets nothing here
         (folder / name).write_text(text.replace(PLACE, str(folder)), encoding="utf-8")
     hub = {**release.tree("hub"), "extraConfig": {}}
     facts = {"Name": release.facts.chart, "Version": release.facts.version}
     values = {**release.values, "hub": hub, "Chart": facts, "Release": {"Name": release.name}}
+    keys = release.at("hub.config.CryptKeeper.keys") or TOKEN
     secrets = {
         "values.yaml": json.dumps(values),
         "hub.config.JupyterHub.cookie_secret": TOKEN,
+        "hub.config.CryptKeeper.keys": keys if isinstance(keys, str) else ";".join(map(str, keys)),
     }
-    keys = release.at("hub.config.CryptKeeper.keys") or TOKEN
-    secrets["hub.config.CryptKeeper.keys"] = keys if isinstance(keys, str) else ";".join(map(str, keys))
     for name, service in release.tree("hub.services").items():
-        own = service.get("apiToken") or service.get("api_token") if isinstance(service, Mapping) else None
+        own = as_tree(service).get("apiToken") or as_tree(service).get("api_token")
         secrets[f"hub.services.{name}.apiToken"] = str(own or TOKEN)
     shorts = {name for text in chart_files.values() for name in re.findall(r'get_name(?:_env)?\("([\w-]+)"', text)}
-    for below, content in (
-        ("secret", secrets),
-        ("config", {short: object_name(release.values, release.name, short) for short in shorts}),
-    ):
+    names = {short: object_name(release.values, release.name, short) for short in shorts}
+    for below, content in (("secret", secrets), ("config", names)):
         (folder / below).mkdir()
         for name, text in content.items():
             (folder / below / name).write_text(text, encoding="utf-8")
@@ -165,15 +159,12 @@ def _evaluation(result: Mapping[str, Any], labels: Mapping[str, KeyPath], in_tim
 
 def with_changes(release: Release, evaluation: Evaluation) -> Release:
     """Return the release with the settings of the administrator's code in ``hub.config``, where all rules see them."""
-    values: dict[str, Any] = {**release.values, "hub": {**release.tree("hub")}}
-    sections = values["hub"]["config"] = {
-        name: dict(section) if isinstance(section, Mapping) else section
-        for name, section in release.tree("hub.config").items()
-    }
+    sections: dict[str, Any] = {**release.tree("hub.config")}
     for change in evaluation.changes:
-        section = sections.setdefault(change.section, {})
-        if isinstance(section, dict):
-            section[change.trait] = change.value
+        section = sections.get(change.section, {})
+        if isinstance(section, Mapping):
+            sections[change.section] = {**section, change.trait: change.value}
+    values = {**release.values, "hub": {**release.tree("hub"), "config": sections}}
     return replace(release, values=values, evaluation=evaluation)
 
 
@@ -185,20 +176,19 @@ def check_evaluation(release: Release) -> Findings:
     for path, module in evaluation.missing:
         text = f"It imports {module}, which is not installed here: what it does with {module} is not judged."
         fix = f"Install {module} where this command runs, to have it judged too."
-        yield release.found("missing-module", path, text, fix, severity="look at")
+        yield release.found("missing-module", path, text, fix, "look at")
     for path, kind, line, module in evaluation.failed:
         where = f" in its line {line}" if line else ""
         if module:
             text = f"It ends{where}, because {module} is not installed here: what comes after that is not judged."
-            fix = f"Install {module} where this command runs."
-            yield release.found("missing-module", path, text, fix, severity="look at")
+            yield release.found("missing-module", path, text, f"Install {module} where this command runs.", "look at")
         elif path[1] == "config":
             text = f"The chart's configuration ends with {kind}{where} before any code of yours: the hub may not start."
-            yield release.found("hub-start", path, text, "Correct the values.", severity="look at")
+            yield release.found("hub-start", path, text, "Correct the values.", "look at")
         elif kind != "SyntaxError":  # reported by another rule, without --evaluate too
             text = f"It ends with {kind}{where}: what comes after that is not judged, and the hub may not start."
-            yield release.found("code-failed", path, text, ENTRY_FIX, severity="look at")
+            yield release.found("code-failed", path, text, ENTRY_FIX, "look at")
     if evaluation.unfinished is not None:
         why = "It ended this process by itself" if evaluation.in_time else f"It did not end within {SECONDS} s"
         text = f"{why}, or needed more than {MEMORY_BYTES >> 20} MB: what comes after it is not judged."
-        yield release.found("code-failed", evaluation.unfinished, text, ENTRY_FIX, severity="look at")
+        yield release.found("code-failed", evaluation.unfinished, text, ENTRY_FIX, "look at")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hub_extensions.tools.helm_check.model import Finding, Findings, Release, Severity, ValuesFile
@@ -21,14 +20,13 @@ PLACEHOLDER = re.compile(
 
 
 def check_files(release: Release) -> Findings:
-    """Report each value that is lost when the files are merged, and each key that is twice in a file."""
+    """Report each value that is lost when the files are merged, and each key that occurs twice in a file."""
     base = release.base
     for at, later in enumerate(release.files):
         for twice, first, last in later.twice:
-            text = (
-                f"{dotted(twice)} stands twice in {later.name}, in the lines {first} and {last}: only the last counts."
-            )
-            yield Finding("twice", "problem", dotted(twice), text, "Put both parts below one key.", later.name, last)
+            key, lines = dotted(twice), f"in the lines {first} and {last}"
+            text = f"{key} stands twice in {later.name}, {lines}: only the last counts."
+            yield Finding("twice", "problem", key, text, "Put both parts below one key.", later.name, last)
         for path, value in _nodes(later.values):
             # files after our base override each other's settings of ours on purpose
             is_ours = path[:2] == ("hub", "config") and path[2:] and path[2].startswith("Gpu")
@@ -39,9 +37,10 @@ def check_files(release: Release) -> Findings:
                 text = f"null takes all of {dotted(path)} away, which the chart counts on."
                 fix = "Take the line out, or null only the single keys below it that you do not want."
                 yield release.found("nulled", path, text, fix)
-            elif earlier is not None and (old := find(earlier.values, path)):
-                is_own = earlier in release.files[:base]
-                yield from _replaced(_Overlay(earlier, later, path, old, value, is_own, default))
+            elif earlier is not None and find(earlier.values, path):
+                place = later.lines.get(path)
+                for rule, severity, text, fix in _lost(earlier, later, path, earlier in release.files[:base], default):
+                    yield Finding(rule, severity, dotted(path), text, fix, later.name, place)
 
 
 def _nodes(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -64,64 +63,51 @@ def check_placeholders(release: Release) -> Findings:
             yield release.found("placeholder", named[0], text, fix, "look at")
 
 
-@dataclass(frozen=True)
-class _Overlay:
-    """A key that two files set.
+def _lost(
+    earlier: ValuesFile, later: ValuesFile, path: Path, is_own: bool, default: Any
+) -> Iterator[tuple[str, Severity, str, str]]:
+    """Yield rule, severity, text and fix for what an earlier file sets at a key and a later file removes.
 
-    Attributes:
-        old, value: its values in the earlier and in the later file.
+    Args:
         is_own: the earlier file comes before our file that calls ``configure(c)``, so it is the administrator's own.
-        default: its value in the chart.
+        default: the chart's own value at this key.
     """
-
-    earlier: ValuesFile
-    later: ValuesFile
-    path: Path
-    old: Any
-    value: Any
-    is_own: bool
-    default: Any
-
-    def finding(self, rule: str, text: str, fix: str, severity: Severity = "look at") -> Finding:
-        place = self.later.lines.get(self.path)
-        return Finding(rule, severity, dotted(self.path), text, fix, self.later.name, place)
-
-
-def _replaced(over: _Overlay) -> Findings:
-    """Report what the earlier file sets at this key and the later file removes."""
-    key, later, earlier, old, value = dotted(over.path), over.later.name, over.earlier.name, over.old, over.value
+    key, old, value = dotted(path), find(earlier.values, path), find(later.values, path)
     old_is, new_is = (
         "mapping" if isinstance(each, Mapping) else "list" * isinstance(each, list) for each in (old, value)
     )
     if {old_is, new_is} == {"mapping", "list"} and (value or new_is == "list"):
-        names = few(old) if old_is == "mapping" else _names(over.path, old)
-        text = f"{later} writes {key} as {kind_of(value)} and {earlier} as {kind_of(old)}: Helm keeps the later alone, "
-        text += f"and {names or 'the earlier'} would be gone."
-        listing = later if new_is == "list" else earlier
+        names = (few(old) if old_is == "mapping" else _names(path, old)) or "the earlier"
+        text = f"{later.name} writes {key} as {kind_of(value)} and {earlier.name} as {kind_of(old)}: "
+        text += f"Helm keeps the later alone, and {names} would be gone."
+        listing = later.name if new_is == "list" else earlier.name
         fix = f"Write a mapping in {listing} too: {'NAME: value' if key.endswith('Env') else 'a name before each'}."
-        yield over.finding("two-forms", text, fix, "problem")
+        yield "two-forms", "problem", text, fix
     if old_is == "list":
         lost = [item for item in old if new_is != "list" or item not in value]
         if lost and not (new_is == "mapping" and value):
-            names = _names(over.path, lost)
+            names = _names(path, lost)
             count = f"{len(lost)} of its {len(old)} entries" if len(lost) < len(old) else "all of it"
             which = f" ({names})" if names else ""
-            text = f"{later} replaces the list {key} of {earlier}, and {count} would be gone{which}."
-            fix = "Lists are replaced whole by the last file: write in it what both want."
-            yield over.finding("list-replaced", text, fix)
+            text = f"{later.name} replaces the list {key} of {earlier.name}, and {count} would be gone{which}."
+            yield (
+                "list-replaced",
+                "look at",
+                text,
+                "Lists are replaced whole by the last file: write in it what both want.",
+            )
     elif key in IMAGES:
         # ours from another registry is laid over ours on purpose
-        is_same = not over.is_own and str(old).rpartition("/")[2] == str(value).rpartition("/")[2]
-        if not is_same and old != over.default and value not in (None, "", over.default, old):
+        is_same = not is_own and str(old).rpartition("/")[2] == str(value).rpartition("/")[2]
+        if not is_same and old != default and value not in (None, "", default, old):
             more = ", such as our package or a way to log in" if key.startswith("hub") else ""
-            text = (
-                f"{later} replaces the image that {earlier} gives {IMAGES[key]}: what only that one has is gone{more}."
-            )
-            fix = f"Build the new one FROM it (images/README.md), and take {key} out of {earlier}."
-            yield over.finding("image-replaced", text, fix)
-    elif ".".join(over.path[:-1]) in SHARED and value is not None and old != value and new_is != "mapping":
-        text = f"{later} replaces {key} of {earlier}."
-        yield over.finding("entry-replaced", text, "Give one of the two another key, where both are wanted.")
+            text = f"{later.name} replaces the image that {earlier.name} gives {IMAGES[key]}: "
+            text += f"what only that one has is gone{more}."
+            fix = f"Build the new one FROM it (images/README.md), and take {key} out of {earlier.name}."
+            yield "image-replaced", "look at", text, fix
+    elif ".".join(path[:-1]) in SHARED and value is not None and old != value and new_is != "mapping":
+        fix = "Give one of the two another key, where both are wanted."
+        yield "entry-replaced", "look at", f"{later.name} replaces {key} of {earlier.name}.", fix
 
 
 def _names(path: Path, items: list[Any]) -> str:

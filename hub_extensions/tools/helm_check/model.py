@@ -202,6 +202,11 @@ class Release:
         entries = sorted(self.tree("hub.extraConfig").items())
         return codes + [(("hub", "extraConfig", name), code) for name, code in entries if isinstance(code, str)]
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether the GPU service runs in its own Deployment instead of the hub's pod."""
+        return self.at("hub.config.GpuService.started_by_hub") is False
+
     def change_of(self, path: Path) -> Change | None:
         """Return the administrator's last change of ``hub.config.SECTION.TRAIT`` by Python; None if there is none."""
         changes = self.evaluation.changes if self.evaluation and path[:2] == ("hub", "config") else ()

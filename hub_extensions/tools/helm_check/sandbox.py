@@ -37,9 +37,6 @@ GIVING = {"STORE_SUBSCR", "BUILD_MAP", "BUILD_CONST_KEY_MAP"}
 """Python instructions that store an item in a mapping, or make a mapping."""
 
 
-# ------------------------------------------------------------------ the process
-
-
 def leave_network() -> bool:
     """Move this process into a new, empty network namespace; return whether the kernel allowed it."""
     user, group = os.getuid(), os.getgid()
@@ -54,13 +51,9 @@ def leave_network() -> bool:
 
 
 def limit(memory_bytes: int, seconds: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-# ------------------------------------------------------------------ stand-ins
+    limits = {"AS": memory_bytes, "CPU": seconds, "FSIZE": LARGEST_FILE, "CORE": 0}
+    for name, most in limits.items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
 
 
 class _LooseClass(type):
@@ -142,9 +135,6 @@ class MissingModules:
         pass
 
 
-# ------------------------------------------------------------------ values as JSON
-
-
 def plain(value: Any, depth: int = 0) -> Any:
     """Convert a setting to JSON types. A class or another object becomes ``{"$class": …}`` or ``{"$object": …}``."""
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -184,9 +174,6 @@ def snapshot(config: Any) -> dict[str, dict[str, Any]]:
         section: {name: plain(value) for name, value in traits.items() if not is_lazy(value) or plain(value)}
         for section, traits in config.items()
     }
-
-
-# ------------------------------------------------------------------ hooks
 
 
 class _Always(dict[str, Any]):
@@ -239,7 +226,7 @@ def _codes(function: Any, depth: int = 0) -> Iterator[types.CodeType]:
     if code is None or depth > 5:
         return
     todo = [code]
-    for each in todo:
+    for each in todo:  # the loop appends to the list
         yield each
         todo += [const for const in each.co_consts if isinstance(const, types.CodeType)]
         for name in each.co_names:
@@ -248,23 +235,22 @@ def _codes(function: Any, depth: int = 0) -> Iterator[types.CodeType]:
                 yield from _codes(called, depth + 1)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from (text for pair in value.items() for each in pair for text in _texts(each))
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from (text for each in value for text in _texts(each))
-
-
 def texts_of(function: Any) -> list[str]:
     """Return all string constants in the code of a function, and in the global variables that it uses."""
-    inner = getattr(function, "func", None) or function
+    variables = getattr(getattr(function, "func", None) or function, "__globals__", {})
+
+    def texts(value: Any) -> Iterator[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from (text for pair in value.items() for each in pair for text in texts(each))
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            yield from (text for each in value for text in texts(each))
+
     found: list[str] = []
     for code in _codes(function):
-        found += _texts(code.co_consts)
-        named = [getattr(inner, "__globals__", {}).get(name) for name in code.co_names]
-        found += [text for value in named if isinstance(value, (str, dict, list, tuple)) for text in _texts(value)]
+        named = [variables.get(name) for name in code.co_names]
+        found += texts([code.co_consts, *(value for value in named if isinstance(value, (str, dict, list, tuple)))])
     return list(dict.fromkeys(found))
 
 
@@ -281,9 +267,6 @@ def call(function: Any, *arguments: Any) -> Any:
         return asyncio.run(result())
     finally:
         signal.alarm(0)
-
-
-# ------------------------------------------------------------------ a run
 
 
 class SandboxRun:

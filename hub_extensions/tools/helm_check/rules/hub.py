@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Mapping
 
-from hub_extensions.configuration import ACCESS_SCOPE
+from hub_extensions.configuration import ACCESS_SCOPE, SERVICE_SCOPES, SETTINGS_SCOPE
 from hub_extensions.spawner.config.spawner_classes import FORM_SETTINGS, near_miss
 from hub_extensions.tools.helm_check.model import SPAWNERS, Change, Findings, Release, is_own_spawner, spawner_keys
 from hub_extensions.tools.helm_check.trees import Path, find, has, is_number, kind_of, mappings
@@ -214,12 +214,13 @@ def _max_age(release: Release) -> Findings:
         yield release.found("max-age-lost", "cull.maxAge", text, fix, "look at")
 
 
-def check_service_role(release: Release, needed: tuple[str, ...]) -> Findings:
-    """Report a role ``gpu-service`` that the administrator defines without some of the `needed` scopes."""
+def check_service_role(release: Release) -> Findings:
+    """Report a role ``gpu-service`` of the administrator that lacks scopes which the service needs."""
+    needed = {*SERVICE_SCOPES, *([SETTINGS_SCOPE] if release.is_apart else [])}
     for name, role in release.tree("hub.loadRoles").items():
         if isinstance(role, Mapping) and role.get("name", name) == "gpu-service":
             scopes = role.get("scopes")
-            if lacking := sorted(set(needed) - set(scopes if isinstance(scopes, list) else [])):
+            if lacking := sorted(needed - set(scopes if isinstance(scopes, list) else [])):
                 text = f"This role lacks {', '.join(lacking)}: the GPU service cannot do its whole work."
                 fix = "Add them, or leave the role out: configure(c) makes it."
                 yield release.found("service-role", ("hub", "loadRoles", name), text, fix)

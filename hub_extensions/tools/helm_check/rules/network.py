@@ -34,11 +34,6 @@ def check_network(release: Release) -> Findings:
         yield from _ways_out(release)
 
 
-def is_apart(release: Release) -> bool:
-    """Whether the GPU service runs in its own Deployment instead of the hub's pod."""
-    return release.at("hub.config.GpuService.started_by_hub") is False
-
-
 def rules_of(release: Release, labels: Tree, direction: str, namespace: str = "") -> list[Any] | None:
     """Return the rules of all network policies among the manifests that select a pod with these labels.
 
@@ -119,7 +114,7 @@ def _way_to_service(release: Release) -> Findings:
 
     Our policies for these connections name a port and a label, which the values may have changed.
     """
-    service, apart = release.tree("hub.config.GpuService"), is_apart(release)
+    service, apart = release.tree("hub.config.GpuService"), release.is_apart
     port = host_and_port(service.get("url"))[1] or service.get("port")
     port = port if isinstance(port, int) and port else PORT
     app, labels = pod_labels(release, "hub")["app"], {**pod_labels(release, "hub"), **release.tree("hub.labels")}
@@ -161,7 +156,7 @@ def _switched_off(release: Release) -> Findings:
         (HUB, "hub", "Ingress", 8081, "nobody reaches the hub at port 8081: no server starts"),
         (PROXY, "proxy", "Egress", 8888, "the proxy cannot reach users' servers: no server opens"),
     ):
-        if not _is_on(release, section) and not (is_apart(release) and component == "hub"):
+        if not _is_on(release, section) and not (release.is_apart and component == "hub"):
             rules = rules_of(release, pod_labels(release, component), direction)
             if (rules is not None and not opens(rules, port)) or not release.manifests:
                 text = f"With the chart's policy off, ours is the only one for this pod, and {what}."
@@ -199,7 +194,7 @@ def _ways_out(release: Release) -> Findings:
     of_service = rules_of(release, {"app": CHART_NAME, "component": "gpu-service"}, "Egress")
     if not release.manifests:
         of_service = [{"ports": [{"port": port} for port in SERVICE_PORTS]}]
-    apart = is_apart(release)
+    apart = release.is_apart
     calls = [(apart and name != PROVIDER, name, port, what) for name, port, what in _calls_out(release)]
     if apart:
         calls.insert(0, (False, API, 443, "no server starts"))

@@ -29,7 +29,7 @@ def check_state(release: Release) -> Findings:
         yield from _deployment(release, deployment)
     key = f"hub.services.{SERVICE_NAME}"
     entry = release.at(key)
-    if release.at("hub.config.GpuService.started_by_hub") is False:
+    if release.is_apart:
         yield from _base_url(release, deployments)
         if not isinstance(entry, Mapping):
             text = "The service runs in its own Deployment, and the chart makes no token for it."
