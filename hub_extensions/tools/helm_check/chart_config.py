@@ -13,7 +13,7 @@ from typing import Any
 
 from traitlets.config import Config
 
-from hub_extensions.tools.helm_check.trees import Path, Tree, dotted, find, kind_of
+from hub_extensions.tools.helm_check.trees import Path, Tree, as_tree, dotted, find, kind_of
 
 CHART_NAME = "jupyterhub"
 HUB = ("concurrent_spawn_limit", "active_server_limit", "base_url", "shutdown_on_logout", "template_paths")
@@ -44,8 +44,6 @@ def merge(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Args:
         files: the chart's own values first, then the files in the order of the options ``-f``.
     """
-    if not files:
-        return {}
     chart, *given = files
     values: dict[str, Any] = {}
     for each in given:
@@ -103,8 +101,7 @@ def base_config(values: Tree, *, release: str, namespace: str, token: str) -> Co
     named |= {f"singleuser.{_camel(trait)}": f"KubeSpawner.{trait}" for trait in PODS} | OTHERS
     for key, setting in named.items():
         section, trait = setting.split(".")
-        value = find(values, key.split("."))
-        if value is not None:
+        if (value := find(values, key.split("."))) is not None:
             c[section][trait] = value
     services = [(key, dict(service)) for key, service in _mappings(values, "services")]
     for _, service in services:
@@ -115,9 +112,8 @@ def base_config(values: Tree, *, release: str, namespace: str, token: str) -> Co
     left_out = {("hub", "config", "JupyterHub", "services"), *(path for path, _ in wrong_entries(values))}
     for name, settings in _mappings(values, "config"):
         if name[:1].isupper():
-            c[name].update(
-                {key: value for key, value in settings.items() if ("hub", "config", name, key) not in left_out}
-            )
+            kept = {key: value for key, value in settings.items() if ("hub", "config", name, key) not in left_out}
+            c[name].update(kept)
     if isinstance(c.CryptKeeper.get("keys"), str):
         c.CryptKeeper.keys = c.CryptKeeper["keys"].split(";")
     return c
@@ -127,13 +123,11 @@ def wrong_entries(values: Tree) -> Iterator[tuple[Path, str]]:
     """Yield key and sentence of each value below ``hub`` that has to be a mapping and is not: the hub fails with it."""
     for path in (("hub", "config"), ("hub", "services"), ("hub", "loadRoles")):
         entries = find(values, path)
-        below = [((*path, str(key)), value) for key, value in entries.items()] if isinstance(entries, Mapping) else []
+        below = [((*path, str(key)), value) for key, value in as_tree(entries).items()]
         found = [(path, {} if entries is None else entries), *below]
         if path[1] == "config":  # traitlets takes each name with a capital letter for a section
-            sections = [(name, section) for name, section in below if isinstance(section, Mapping)]
-            found += [
-                ((*name, key), section[key]) for name, section in sections for key in section if key[:1].isupper()
-            ]
+            sections = [(place, as_tree(section).items()) for place, section in below]
+            found += [((*place, key), value) for place, items in sections for key, value in items if key[:1].isupper()]
         for each, value in found:
             if not isinstance(value, Mapping):
                 yield each, f"{dotted(each)} has to be a dictionary, not {kind_of(value)}."
@@ -145,9 +139,5 @@ def _camel(trait: str) -> str:
 
 def _mappings(values: Tree, name: str) -> list[tuple[str, Tree]]:
     """Return the mappings below one of the keys of ``hub``, sorted by name."""
-    found = find(values, ("hub", name))
-    return (
-        [(key, found[key]) for key in sorted(found) if isinstance(found[key], Mapping)]
-        if isinstance(found, Mapping)
-        else []
-    )
+    found = as_tree(find(values, ("hub", name)))
+    return [(key, found[key]) for key in sorted(found) if isinstance(found[key], Mapping)]

@@ -73,9 +73,7 @@ def _lost(
         default: the chart's own value at this key.
     """
     key, old, value = dotted(path), find(earlier.values, path), find(later.values, path)
-    old_is, new_is = (
-        "mapping" if isinstance(each, Mapping) else "list" * isinstance(each, list) for each in (old, value)
-    )
+    old_is, new_is = kind_of(old).removeprefix("a "), kind_of(value).removeprefix("a ")
     if {old_is, new_is} == {"mapping", "list"} and (value or new_is == "list"):
         names = (few(old) if old_is == "mapping" else _names(path, old)) or "the earlier"
         text = f"{later.name} writes {key} as {kind_of(value)} and {earlier.name} as {kind_of(old)}: "
@@ -90,12 +88,8 @@ def _lost(
             count = f"{len(lost)} of its {len(old)} entries" if len(lost) < len(old) else "all of it"
             which = f" ({names})" if names else ""
             text = f"{later.name} replaces the list {key} of {earlier.name}, and {count} would be gone{which}."
-            yield (
-                "list-replaced",
-                "look at",
-                text,
-                "Lists are replaced whole by the last file: write in it what both want.",
-            )
+            fix = "Lists are replaced whole by the last file: write in it what both want."
+            yield "list-replaced", "look at", text, fix
     elif key in IMAGES:
         # ours from another registry is laid over ours on purpose
         is_same = not is_own and str(old).rpartition("/")[2] == str(value).rpartition("/")[2]

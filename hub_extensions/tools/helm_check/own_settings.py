@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from traitlets.config import Config
@@ -14,19 +13,13 @@ from hub_extensions.core.offers.pod_request import is_gpu_resource
 from hub_extensions.core.sign_on.provider_settings import SECTIONS
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 from hub_extensions.spawner.config.spawner_classes import FORM_SETTINGS, load_own_class
+from hub_extensions.tools.helm_check.trees import as_tree
 
 __all__ = ["apply", "dry_run", "is_gpu_resource", "key_of", "load_own_class", "report_own_settings"]
 
 COVERED_BY_RULES = (
-    "concurrent_spawn_limit",
-    "active_server_limit",
-    "consecutive_failure_limit",
-    "server_token_scopes",
-    "spawner_class",
-    "stops idle servers too",
-    "your role",
-    "the name of this machine",
-    "has a url: the hub's proxy",
+    *("concurrent_spawn_limit", "active_server_limit", "consecutive_failure_limit", "server_token_scopes"),
+    *("spawner_class", "stops idle servers too", "your role", "the name of this machine", "has a url: the hub's proxy"),
     *FORM_SETTINGS.values(),
 )
 """Parts of notes of ``configure`` that are left out: a rule reports the same better, or the note is about this machine
@@ -76,9 +69,8 @@ def report_own_settings(given: Any) -> list[Sentence]:
 def _copy(config: Config) -> Config:
     """Copy a configuration. Config's own copy fails at a name that traitlets takes for a section and that is none."""
     copied = Config()
-    copied.update(
-        {key: _copy(value) if isinstance(value, Config) else copy.deepcopy(value) for key, value in config.items()}
-    )
+    for key, value in config.items():
+        copied.update({key: _copy(value) if isinstance(value, Config) else copy.deepcopy(value)})
     return copied
 
 
@@ -103,15 +95,14 @@ def _correct(config: Any, sentence: str) -> bool:
             config[section][name] = right
             return True
     if key == APPS:
-        apps = config.SignOnGate.get("apps")
-        named = [name for name in apps if f"app {str(name)!r}" in sentence] if isinstance(apps, Mapping) else []
-        if named:
-            config.SignOnGate.apps = {name: app for name, app in apps.items() if name not in named}
+        apps = as_tree(config.SignOnGate.get("apps"))
+        kept = {name: app for name, app in apps.items() if f"app {str(name)!r}" not in sentence}
+        if len(kept) < len(apps):
+            config.SignOnGate.apps = kept
             return True
     parts = key.split(".")
     if parts[:2] != ["hub", "config"] or len(parts) < 3 or parts[2] not in config:
         return False
     if len(parts) == 3:
         return config.pop(parts[2], None) is not None
-    name = parts[3]
-    return name in config[parts[2]] and config[parts[2]].pop(name, parts) is not parts
+    return parts[3] in config[parts[2]] and config[parts[2]].pop(parts[3], parts) is not parts

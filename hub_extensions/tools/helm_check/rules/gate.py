@@ -48,9 +48,8 @@ def _addresses(release: Release, gate: Tree) -> Findings:
     host = str(gate.get("host") or GateConfig().host)
     if gate.get("started_by_hub") is False and (host in ("localhost", "::1") or host.startswith("127.")):
         text = f"The gate listens on {host}, in a pod of its own: neither the proxy nor the hub reaches it there."
-        yield release.found(
-            "gate-listens", f"{SECTION}.host", text, "Set it to 0.0.0.0, as helm-values/gate.yaml does."
-        )
+        fix = "Set it to 0.0.0.0, as helm-values/gate.yaml does."
+        yield release.found("gate-listens", f"{SECTION}.host", text, fix)
 
 
 def _services(release: Release, gate: Tree, apps: Mapping[str, Tree]) -> Findings:
@@ -81,10 +80,8 @@ def _deployments(release: Release, gate: Tree) -> Findings:
         databases = map(_has_database, mappings(find(manifest, ("spec", "template", "spec", "containers"))))
         is_shared = str(gate.get("database_url") or "").startswith("postgres") or any(databases)
         if isinstance(replicas, int) and replicas > 1 and not is_shared:
-            text = (
-                f"There are {replicas} gates on SQLite, each with keys and a memory of its own: a sign-out reaches one "
-            )
-            text += "of them, and assertions of the other are not believed."
+            text = f"There are {replicas} gates on SQLite, each with keys and a memory of its own: "
+            text += "a sign-out reaches one of them, and assertions of the other are not believed."
             fix = "Apply helm-values/manifests/gate-postgres, which gives them a database, or set replicas to 1."
             yield release.found("gate-replicas", name_of(manifest), text, fix)
         if is_open(release, labels, str(manifest["metadata"].get("namespace") or release.namespace), port):

@@ -232,9 +232,8 @@ def _address(release: Release) -> Findings:
     host = str(service.get("host") or "127.0.0.1")
     inside = service.get("started_by_hub") is not False
     if inside and not service.get("url") and host in ("127.0.0.1", "localhost", "::1"):
-        text = (
-            f"The service listens on {host}, where only the hub's own pod reaches it: the proxy has a pod of its own."
-        )
+        text = f"The service listens on {host}, where only the hub's own pod reaches it: "
+        text += "the proxy has a pod of its own."
         fix = "Set it to 0.0.0.0, as helm-values/gpu.yaml does."
         yield release.found("service-host", "hub.config.GpuService.host", text, fix)
     key = "hub.config.GpuCluster.service_connect_url"
@@ -242,16 +241,14 @@ def _address(release: Release) -> Findings:
     by_name = not given or (given.startswith("http:") and "proxy-public" in given)
     if by_name and release.at("proxy.https.enabled") is True and kind in ("manual", "secret"):
         # such a proxy redirects to https also at its name inside the cluster, which no certificate has
-        text = (
-            f"With {kind} the proxy sends http on to https, so users' servers do not reach the GPU service at its name."
-        )
+        text = f"With {kind} the proxy sends http on to https, so users' servers do not reach "
+        text += "the GPU service at its name."
         fix = f"Set {key}: https://YOUR-HOST{release.base_url}services/gpu."
         yield release.found("https-redirect", key if given else "proxy.https.type", text, fix)
     elif name != "" and not given:
         names = f"{name}-proxy-public" if name else "RELEASE-jupyterhub-proxy-public"
-        text = (
-            f"The chart's names begin with {name or 'the release name'}, so servers do not find the proxy by its name."
-        )
+        text = f"The chart's names begin with {name or 'the release name'}, "
+        text += "so servers do not find the proxy by its name."
         fix = f"Set {key}: http://{names}/services/gpu, your hub.baseUrl before /services."
         yield release.found("names", "fullnameOverride", text, fix)
 

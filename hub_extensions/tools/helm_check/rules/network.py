@@ -160,10 +160,8 @@ def _switched_off(release: Release) -> Findings:
             rules = rules_of(release, pod_labels(release, component), direction)
             if (rules is not None and not opens(rules, port)) or not release.manifests:
                 text = f"With the chart's policy off, ours is the only one for this pod, and {what}."
-                fix = (
-                    f"Set {section}.enabled to true, or leave our policies out and name what you apply by --manifests."
-                )
-                yield release.found("network", f"{section}.enabled", text, fix)
+                fix = f"Set {section}.enabled to true, or leave our policies out and name what you apply "
+                yield release.found("network", f"{section}.enabled", text, f"{fix}by --manifests.")
 
 
 def _way_of_servers(release: Release) -> Findings:
@@ -172,10 +170,8 @@ def _way_of_servers(release: Release) -> Findings:
     labels = next((given for key in keys if isinstance(given := release.at(key), Mapping)), {})
     is_shut = _is_on(release, HUB) and not opens(_ways_in(release, HUB), 8081, "http")
     if is_shut and str(labels.get(HUB_ACCESS)) != "true":
-        text = (
-            "Users' servers cannot reach the hub's pod at port 8081, so no server starts: the policy hub lets in pods "
-        )
-        text += f"with the label {HUB_ACCESS}."
+        text = "Users' servers cannot reach the hub's pod at port 8081, so no server starts: "
+        text += f"the policy hub lets in pods with the label {HUB_ACCESS}."
         fix = f"Keep the label {HUB_ACCESS} in singleuser.extraLabels."
         yield release.found("network", ("singleuser", "extraLabels", HUB_ACCESS), text, fix)
     host = host_and_port(release.at("hub.config.GpuCluster.service_connect_url"))[0].split(".")[0]
@@ -202,10 +198,8 @@ def _ways_out(release: Release) -> Findings:
         ports = API_PORTS if name == API else (port,)
         if is_of_service:
             if of_service is not None and not any(opens(of_service, each) for each in ports):
-                text = (
-                    f"The GPU service's pod may be cut off from {name}, and then {what}: no rule of its policy opens "
-                )
-                text += f"port {port}."
+                text = f"The GPU service's pod may be cut off from {name}, and then {what}: "
+                text += f"no rule of its policy opens port {port}."
                 fix = f"Open port {port} there; service-deployment/networkpolicy.yaml has the rule."
                 yield release.found("network", "NetworkPolicy jupyterhub-gpu-service", text, fix, "look at")
             continue

@@ -46,22 +46,15 @@ def check_pods(release: Release) -> Findings:
 def _profiles(release: Release) -> Findings:
     for key in ("singleuser.profileList", *spawner_keys("profile_list")):
         profiles = release.at(key)
-        for at, profile in enumerate(profiles.values() if isinstance(profiles, Mapping) else release.items(key)):
-            if isinstance(profile, Mapping):
-                name = str(profile.get("display_name") or profile.get("slug") or f"number {at + 1}")
-                yield from _override(
-                    release, key, f"The profile {name!r}", as_tree(profile.get("kubespawner_override"))
-                )
-                for option, content in as_tree(profile.get("profile_options")).items():
-                    choices = {
-                        **as_tree(find(content, ["choices"])),
-                        "of one's own": find(content, ["unlisted_choice"]),
-                    }
-                    for choice, inner in choices.items():
-                        override = as_tree(find(inner, ["kubespawner_override"]))
-                        yield from _override(
-                            release, key, f"The profile {name!r} (choice {option}: {choice})", override
-                        )
+        listed = profiles.values() if isinstance(profiles, Mapping) else release.items(key)
+        for number, profile in enumerate(map(as_tree, listed), 1):
+            who = f"The profile {str(profile.get('display_name') or profile.get('slug') or f'number {number}')!r}"
+            parts: list[tuple[str, Any]] = [(who, profile)]
+            for option, content in as_tree(profile.get("profile_options")).items():
+                choices = {**as_tree(find(content, ["choices"])), "of one's own": find(content, ["unlisted_choice"])}
+                parts += [(f"{who} (choice {option}: {choice})", part) for choice, part in choices.items()]
+            for name, part in parts:
+                yield from _override(release, key, name, as_tree(find(part, ["kubespawner_override"])))
 
 
 def _override(release: Release, key: str, who: str, override: Tree) -> Findings:
@@ -140,10 +133,8 @@ def _gpus_of_all(release: Release) -> Findings:
     for key in _CONTAINERS:
         for number, container in enumerate(release.items(key)):
             for resource, count in gpus_asked({"extra_container_config": container}).items():
-                text = (
-                    f"Its container {container.get('name', number)} would ask for {resource}: {count} in every server, "
-                )
-                text += "beside what a lease gives."
+                text = f"Its container {container.get('name', number)} would ask for {resource}: {count} "
+                text += "in every server, beside what a lease gives."
                 yield release.found("gpu-for-all", key, text, _OF_THE_OFFER)
 
 
@@ -151,10 +142,8 @@ def _hooks(release: Release) -> Findings:
     """Report GPUs that hooks of the administrator give to servers, and variables that show all GPUs to each server."""
     for hook in release.evaluation.hooks if release.evaluation else ():
         name = f"c.{hook.section}.{hook.hook}"
-        text, fix = (
-            f"{name} asks for {hook.resource} by itself: it is left out, the GPU comes with the offer.",
-            _OF_THE_OFFER,
-        )
+        fix = _OF_THE_OFFER
+        text = f"{name} asks for {hook.resource} by itself: it is left out, the GPU comes with the offer."
         if not hook.was_seen:
             text = f"{name} names {hook.resource}; it did not give any to an invented user."
             fix = f"Look whether it gives a server a GPU. {_OF_THE_OFFER}"
@@ -218,10 +207,8 @@ def _metadata(release: Release) -> Findings:
     if release.at("singleuser.cloudMetadata.blockWithIptables") is True:
         return
     if by_policy and release.at(opened) is True:
-        text = (
-            "Servers may reach the cloud's metadata, which hands out the machines' own rights; nothing else blocks it."
-        )
-        yield release.found("metadata-open", opened, text, "Set it to false.")
+        text = "Servers may reach the cloud's metadata, which hands out the machines' own rights; "
+        yield release.found("metadata-open", opened, f"{text}nothing else blocks it.", "Set it to false.")
     elif not by_policy and not any(map(_limits_servers, release.manifests)):
         text = "Neither the init container nor the chart's policy keeps servers from the cloud's metadata."
         fix = "Set it to true, or apply helm-values/manifests/metadata-policy.yaml and name it with --manifests."

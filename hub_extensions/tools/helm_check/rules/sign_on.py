@@ -180,11 +180,8 @@ def _https(release: Release) -> Findings:
     is_public = str(release.at("hub.config.JupyterHub.public_url") or "").startswith("https:")
     has_callback = provider_setting(release, "oauth_callback_url")[1]  # which is judged by itself
     if not (ends_here or is_public or has_callback or (by_ingress and release.items("ingress.tls"))):
-        text = (
-            "Nothing here shows that people come by https: providers send nobody back to http, and cookies can be read."
-        )
+        key = "ingress.tls" if by_ingress else "proxy.https.enabled"
+        text = "Nothing here shows that people come by https: providers send nobody back to http, "
         fix = "Set ingress.tls or proxy.https. Where TLS ends before the cluster, set "
         fix += f"hub.config.{CLASS}.oauth_callback_url to https://YOUR-HOST{release.base_url}{CALLBACK}."
-        yield release.found(
-            "sign-on-https", "ingress.tls" if by_ingress else "proxy.https.enabled", text, fix, "look at"
-        )
+        yield release.found("sign-on-https", key, f"{text}and cookies can be read.", fix, "look at")

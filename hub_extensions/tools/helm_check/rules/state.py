@@ -118,10 +118,9 @@ def _base_url(release: Release, deployments: list[Tree]) -> Findings:
         variables = [each for container in containers for each in mappings(container.get("env"))]
         urls = [str(each.get("value") or "") for each in variables if each.get("name") == "JUPYTERHUB_API_URL"]
         if urls and not urls[0].endswith(f"{base}hub/api"):
-            text = (
-                f"Its JUPYTERHUB_API_URL is {urls[0]}, and hub.baseUrl is {base}: the service does not reach the hub."
-            )
-            yield release.found("base-url", f"{name_of(deployment)}: JUPYTERHUB_API_URL", text, fix)
+            key = f"{name_of(deployment)}: JUPYTERHUB_API_URL"
+            text = f"Its JUPYTERHUB_API_URL is {urls[0]}, and hub.baseUrl is {base}: "
+            yield release.found("base-url", key, f"{text}the service does not reach the hub.", fix)
 
 
 def _grace(release: Release) -> Findings:
