@@ -47,32 +47,20 @@ def merge(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     chart, *given = files
     values: dict[str, Any] = {}
     for each in given:
-        _put_over(values, copy.deepcopy(dict(each)))
-    return _over_chart(chart, values)
+        values = _over(values, copy.deepcopy(dict(each)))
+    return _over(chart, values, drop_nulls=True)
 
 
-def _put_over(values: dict[str, Any], later: Mapping[str, Any]) -> None:
-    for key, value in later.items():
-        known = values.get(key)
-        if isinstance(known, dict) and isinstance(value, Mapping):
-            _put_over(known, value)
-        else:
-            values[key] = value
-
-
-def _over_chart(chart: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge values over the chart's own. A key of the chart is removed if its value is null.
-
-    Keys of the chart come first, in its order, then the keys that it does not have.
-    """
+def _over(under: Tree, values: Tree, *, drop_nulls: bool = False) -> dict[str, Any]:
+    """Merge values over others. Keys of the others come first, and are removed by null if `drop_nulls` is set."""
     merged: dict[str, Any] = {}
-    for key, default in chart.items():
-        value = values.get(key, default)
-        if isinstance(default, Mapping) and isinstance(value, Mapping):
-            merged[key] = _over_chart(default, values.get(key, {}))
-        elif value is not None:
+    for key, known in under.items():
+        value = values.get(key, known)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            merged[key] = _over(known, values.get(key, {}), drop_nulls=drop_nulls)
+        elif value is not None or not drop_nulls:
             merged[key] = value
-    return merged | {key: value for key, value in values.items() if key not in chart}
+    return merged | {key: value for key, value in values.items() if key not in under}
 
 
 def object_name(values: Mapping[str, Any], release: str, short: str) -> str:

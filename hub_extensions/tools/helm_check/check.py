@@ -25,19 +25,11 @@ from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.spawner.config.spawner_classes import servers_are_pods
+from hub_extensions.tools.helm_check import helm
 from hub_extensions.tools.helm_check.chart_config import base_config, merge, wrong_entries
 from hub_extensions.tools.helm_check.chart_facts import all_keys, make_facts, packed_facts
 from hub_extensions.tools.helm_check.evaluate import check_evaluation, evaluate, with_changes
 from hub_extensions.tools.helm_check.files import check_files, check_placeholders
-from hub_extensions.tools.helm_check.helm import (
-    HelmUnusable,
-    NotValues,
-    ask_helm,
-    read_chart,
-    read_hub_files,
-    read_manifests,
-    read_values,
-)
 from hub_extensions.tools.helm_check.model import ChartFacts, Evaluation, Finding, Findings, Release, ValuesFile
 from hub_extensions.tools.helm_check.own_settings import APPS, key_of, report_own_settings
 from hub_extensions.tools.helm_check.rules.gate import check_gate
@@ -120,24 +112,20 @@ def check(options: CheckOptions) -> CheckReport:
         HelmUnusable: a file or the chart cannot be read, Helm is not installed, or the cluster cannot be read.
     """
     chart = options.chart
-    facts = packed_facts() if chart is None else make_facts(*read_chart(chart))
-    files: list[ValuesFile] = []
-    findings: list[Finding] = []
-    for place in options.files:
-        try:
-            files.append(read_values(place))
-        except NotValues as problem:
-            findings.append(Finding("yaml", "problem", "", problem.text, problem.fix, problem.file, problem.line))
+    facts = packed_facts() if chart is None else make_facts(*helm.read_chart(chart))
+    read = [helm.read_values(place) for place in options.files]
+    files = [each for each in read if isinstance(each, ValuesFile)]
+    findings = [each for each in read if isinstance(each, Finding)]
     keys = len({path for file in files for path, _ in leaves(file.values)})
     if findings:
         return CheckReport(findings, keys, facts.version, options.files)
     values = merge([facts.defaults, *(file.values for file in files)])
-    manifests = [_in(each, options.namespace) for each in read_manifests(options.manifests)]
+    manifests = [_in(each, options.namespace) for each in helm.read_manifests(options.manifests)]
     release = Release(files, values, facts, options.namespace, manifests, options.release)
     findings += [*check_shape(release), *check_any_hub(release)]
     config = base_config(values, release=release.name, namespace=release.namespace, token=NO_TOKEN)
     if options.evaluate:
-        chart_files = {} if chart is None else read_hub_files(chart)
+        chart_files = {} if chart is None else helm.read_hub_files(chart)
         release = with_changes(release, evaluate(release, config, chart_files))
     rules = [check_evaluation, check_files, check_placeholders, check_hub, check_pods, check_namespaces]
     if not any(finding.rule == "wrong-type" for finding in findings):
@@ -208,10 +196,10 @@ def _of_cluster(config: Config) -> tuple[frozenset[str], frozenset[str]]:
     try:
         view = read_once(cluster)
     except ClusterUnreadable as problem:
-        raise HelmUnusable(f"--cluster: {problem}") from None
+        raise helm.HelmUnusable(f"--cluster: {problem}") from None
     if view.nodes is None:
         text = "the nodes may not be read with these rights. Use an account that may list nodes."
-        raise HelmUnusable(f"--cluster: {text}")
+        raise helm.HelmUnusable(f"--cluster: {text}")
     offers = replace(settings.offers, hidden=())
     survey = survey_pools(view, offers, cluster, names={}, leases=())
     derived = derive_cluster_offers(survey.pools, offers, cluster, sm_of_product=lambda _: None)
@@ -228,7 +216,7 @@ def _by_helm(release: Release, chart: Path, known: Sequence[Finding]) -> tuple[l
         None if Helm refuses the values.
     """
     given = merge([{}, *(file.values for file in release.files)])
-    refusals, manifests = ask_helm(chart, given, release=release.name, namespace=release.namespace)
+    refusals, manifests = helm.ask_helm(chart, given, release=release.name, namespace=release.namespace)
     reported = _problem_keys(known)
     findings = []
     for refusal in refusals:

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from hub_extensions.tools.helm_check.model import ValuesFile
+from hub_extensions.tools.helm_check.model import Finding, ValuesFile
 from hub_extensions.tools.helm_check.trees import Path as KeyPath
 from hub_extensions.tools.helm_check.trees import Tree, kind_of, mappings
 
@@ -32,14 +32,6 @@ class HelmUnusable(Exception):
     """The check cannot be made, usually because a file or chart cannot be read. The text has cause and remedy."""
 
 
-class NotValues(Exception):
-    """A values file can be read, but Helm would refuse or misread it. `text` is the reason, `fix` the remedy."""
-
-    def __init__(self, file: str, line: int | None, text: str, fix: str) -> None:
-        super().__init__(text)
-        self.file, self.line, self.text, self.fix = file, line, text, fix
-
-
 class _Loader(_BASE):  # type: ignore[misc, valid-type]
     """A YAML loader that reads dates as texts, as Helm does, because JSON has no dates."""
 
@@ -50,14 +42,16 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def read_values(place: str) -> ValuesFile:
+def read_values(place: str) -> ValuesFile | Finding:
     """Read one values file, or the standard input if `place` is ``-``.
+
+    Returns:
+        A finding if Helm would refuse or misread the file: not YAML, not a mapping, or more than one document.
 
     Raises:
         HelmUnusable: the file cannot be read.
-        NotValues: the file is not YAML, not a mapping, or has more than one document.
     """
-    return parse_values(_text(place), place)
+    return _parse_values(_text(place), place)
 
 
 def _text(place: str) -> str:
@@ -71,42 +65,41 @@ def _text(place: str) -> str:
         raise HelmUnusable(f"{place} is no UTF-8 text (byte {problem.start}).") from None
 
 
-def parse_values(text: str, name: str) -> ValuesFile:
-    """Parse the text of a values file. `name` is used in findings. Raises NotValues."""
+def _parse_values(text: str, name: str) -> ValuesFile | Finding:
     loader, line, fix = _Loader(text), None, "Correct the file."
     try:
         root = loader.get_node() if loader.check_node() else None
         if root is not None and loader.check_node():
-            line = loader.get_node().start_mark.line + 1
-            reason = f"{name} holds more than one document: Helm reads only the first."
-            raise NotValues(name, line, reason, "Put the documents into files of their own, one -f each.")
+            text = f"{name} holds more than one document: Helm reads only the first."
+            fix = "Put the documents into files of their own, one -f each."
+            return Finding("yaml", "problem", "", text, fix, name, loader.get_node().start_mark.line + 1)
         lines: dict[KeyPath, int] = {}
         twice = list(_walk(root, (), lines, set()))  # before merge keys (<<) are resolved
         values = _plain({} if root is None else loader.construct_document(root))
         if values is None or isinstance(values, Mapping):
             return ValuesFile(name, values or {}, lines, twice)
         kind = kind_of(values) if isinstance(values, list) else "one text or number"
-        line, reason = 1, f"{name} holds {kind}, where Helm wants keys and values."
+        line, reason = 1, f"holds {kind}, where Helm wants keys and values"
         fix = "Begin with a key such as hub: at the start of a line."
     except yaml.MarkedYAMLError as problem:
-        mark, reason = problem.problem_mark or problem.context_mark, str(problem.problem or problem.context)
+        mark, reason = (
+            problem.problem_mark or problem.context_mark,
+            f"is not YAML: {problem.problem or problem.context}",
+        )
         if "the tag '" in reason:  # not repeated: it may be a password
-            reason = "a value begins with an exclamation mark, which makes a tag of it"
-        line, reason = mark.line + 1 if mark else None, f"{name} is not YAML: {reason}."
+            reason = "is not YAML: a value begins with an exclamation mark, which makes a tag of it"
+        line = mark.line + 1 if mark else None
         fix = "Correct this line; mind indentation by spaces and quotes around texts with : or #."
     except RecursionError:
-        reason, fix = (
-            f"{name} is nested too deep, or refers to itself.",
-            "Take out the * that names something around it.",
-        )
+        reason, fix = "is nested too deep, or refers to itself", "Take out the * that names something around it."
     except yaml.YAMLError as problem:
-        reason = f"{name} is not YAML: {str(problem).splitlines()[0]}."
+        reason = f"is not YAML: {str(problem).splitlines()[0]}"
     except (ValueError, LookupError, AttributeError):  # PyYAML fails so on some numbers and tags, and repeats the value
-        reason = f"{name} is not YAML: one of its values cannot be read."
+        reason = "is not YAML: one of its values cannot be read"
         fix = "Put texts into quotes, and take tags out (!!int and their like)."
     finally:
         loader.dispose()
-    raise NotValues(name, line, reason, fix)
+    return Finding("yaml", "problem", "", f"{name} {reason}.", fix, name, line)
 
 
 def _walk(node: Any, path: KeyPath, lines: dict[KeyPath, int], above: set[int]) -> Iterator[tuple[KeyPath, int, int]]:

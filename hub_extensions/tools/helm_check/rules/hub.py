@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from hub_extensions.configuration import ACCESS_SCOPE, SERVICE_SCOPES, SETTINGS_SCOPE
 from hub_extensions.spawner.config.spawner_classes import FORM_SETTINGS, near_miss
-from hub_extensions.tools.helm_check.model import SPAWNERS, Change, Findings, Release, is_own_spawner, spawner_keys
+from hub_extensions.tools.helm_check.model import SPAWNERS, Findings, Release, is_own_spawner, spawner_keys
 from hub_extensions.tools.helm_check.trees import Path, find, has, is_number, kind_of, mappings
 
 CULLING = "hub.config.GpuCulling.enabled"
@@ -150,17 +150,15 @@ def _wiring(release: Release) -> Findings:
     elif release.evaluation is not None and release.evaluation.configured:
         order = [path for path, _ in release.python]
         ours = release.evaluation.configured[-1]
-        late: dict[Path, list[Change]] = {}
-        for change in release.evaluation.changes:
-            if order.index(change.path) > order.index(ours):
-                late.setdefault(change.path, []).append(change)
-        for path, changes in late.items():
+        for path in order[order.index(ours) + 1 :]:
+            changes = [change for change in release.evaluation.changes if change.path == path]
+            if not changes:
+                continue
             fix = f"Give it a key that sorts before {ours[-1]}: the chart runs them in the order of their keys."
             text = f"It runs after {ours[-1]}, which does not see what it sets."
-            lost = next((each.trait for each in changes if each.trait in _OF_OUR_WIRING and each.loses), "")
-            if lost:
-                text = f"It runs after {ours[-1]} and sets c.JupyterHub.{lost} anew: what the GPU service needs there "
-                text += "is lost."
+            if lost := next((each.trait for each in changes if each.trait in _OF_OUR_WIRING and each.loses), ""):
+                text = f"It runs after {ours[-1]} and sets c.JupyterHub.{lost} anew: "
+                text += "what the GPU service needs there is lost."
             yield release.found("after-ours", path, text, fix, "problem" if lost else "look at")
 
 
