@@ -8,6 +8,7 @@ chart at hand (``--chart``), ``of_chart`` says what its own configuration makes 
 from __future__ import annotations
 
 import base64
+import copy
 import importlib
 import json
 import os
@@ -21,7 +22,7 @@ import yaml
 from traitlets.config import Config
 
 from hub_extensions.tools.helm_check.chart_config import merge
-from hub_extensions.tools.helm_check.chart_facts import defaults
+from hub_extensions.tools.helm_check.chart_facts import packed_facts
 from tests.helm_values.chart_config import config_files, extra_config, hub_config
 from tests.hubs import ROOT
 
@@ -37,7 +38,7 @@ def read(*files: Path) -> list[dict[str, Any]]:
 
 def over_chart(*given: Values) -> dict[str, Any]:
     """Values files over the chart's own."""
-    return merge([defaults(), *given])
+    return merge([copy.deepcopy(packed_facts().defaults), *given])
 
 
 def as_file(values: Values, *, namespace: str, tokens: Mapping[str, str]) -> str:

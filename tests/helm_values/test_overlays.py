@@ -18,7 +18,7 @@ from hub_extensions.core.gpu.mig import table_for
 from hub_extensions.spawner.config.traits import SECTIONS
 from hub_extensions.spawner.kube import GpuKubeSpawner
 from hub_extensions.tools.helm_check.chart_config import merge
-from hub_extensions.tools.helm_check.chart_facts import defaults
+from hub_extensions.tools.helm_check.chart_facts import packed_facts
 from tests.fakes.mig_layouts import arrange
 from tests.helm_values.chart_config import extra_config, hub_config
 from tests.hubs import ROOT
@@ -139,7 +139,7 @@ def test_every_setting_of_ours_is_one_that_there_is(name: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_a_file_changes_something(name: str):
-    chart = defaults()
+    chart = packed_facts().defaults
     assert merge([chart, values(name)]) != chart
 
 
@@ -156,7 +156,7 @@ def test_nothing_is_set_that_replaces_what_the_chart_made(name: str):
 def configured(files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[str]]:
     """The hub's configuration of these files, with what `configure(c)` did, and what it noted."""
     monkeypatch.chdir(tmp_path)
-    together = merge([defaults(), *(values(name) for name in files)])
+    together = merge([packed_facts().defaults, *(values(name) for name in files)])
     tokens = dict.fromkeys(together["hub"]["services"], "x" * 64)
     config = hub_config(together, namespace="jhub", tokens=tokens)
     with dry_run() as notes:

@@ -52,7 +52,7 @@ def merge(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _over(under: Tree, values: Tree, *, drop_nulls: bool = False) -> dict[str, Any]:
-    """Merge values over others. Keys of the others come first, and are removed by null if `drop_nulls` is set."""
+    """Return `under` with `values` merged over it. With `drop_nulls`, a null in `values` removes the key of `under`."""
     merged: dict[str, Any] = {}
     for key, known in under.items():
         value = values.get(key, known)
@@ -64,7 +64,7 @@ def _over(under: Tree, values: Tree, *, drop_nulls: bool = False) -> dict[str, A
 
 
 def object_name(values: Mapping[str, Any], release: str, short: str) -> str:
-    """Return the name that the chart gives one of its Kubernetes objects, such as the one called ``hub`` for short."""
+    """Return the name of one of the chart's Kubernetes objects: ``jhub-jupyterhub-hub`` for ``hub`` if not changed."""
     override = find(values, ("fullnameOverride",))
     name = str(find(values, ("nameOverride",)) or CHART_NAME)
     full = override if isinstance(override, str) else release if name in release else f"{release}-{name}"
@@ -108,7 +108,7 @@ def base_config(values: Tree, *, release: str, namespace: str, token: str) -> Co
 
 
 def wrong_entries(values: Tree) -> Iterator[tuple[Path, str]]:
-    """Yield key and sentence of each value below ``hub`` that has to be a mapping and is not: the hub fails with it."""
+    """Yield key and error text of each value below ``hub`` that is not a mapping: the hub would not start."""
     for path in (("hub", "config"), ("hub", "services"), ("hub", "loadRoles")):
         entries = find(values, path)
         below = [((*path, str(key)), value) for key, value in as_tree(entries).items()]

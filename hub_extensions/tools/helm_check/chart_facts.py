@@ -6,7 +6,6 @@ chart. ``scripts/generate-chart-facts.py`` makes their file from the chart, with
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -25,11 +24,6 @@ def packed_facts() -> ChartFacts:
     """Return the facts that are packed with this product. Their file is read at the first call."""
     text = (files("hub_extensions") / "data" / f"z2jh-{CHART_VERSION}.json").read_text(encoding="utf-8")
     return ChartFacts(**json.loads(text))
-
-
-def defaults() -> dict[str, Any]:
-    """Return a copy of the chart's own values."""
-    return copy.deepcopy(dict(packed_facts().defaults))
 
 
 def make_facts(chart: Tree, schema: Tree, values: Tree) -> ChartFacts:

@@ -1,7 +1,6 @@
 """The data of ``helm check``: the given values files, facts about the chart, the release to check, and findings.
 
-The rules (``rules/``) read a `Release` and yield `Finding` objects. A key is represented by a tuple of names, because
-a name may contain dots (``hub.jupyter.org/…``).
+The rules (``rules/``) read a `Release` and yield `Finding` objects.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Severity = Literal["problem", "look at"]
 
 @dataclass(frozen=True)
 class ChartFacts:
-    """The facts of a chart: name, version, JSON schema of its values (draft 7), and its own values (`defaults`)."""
+    """What the rules need of a chart: its name and version, the JSON schema of its values, and its own values."""
 
     chart: str
     version: str
@@ -135,10 +134,9 @@ class Release:
     name: str = "jhub"
     evaluation: Evaluation | None = None
 
-    def at(self, dotted: str, default: Any = None) -> Any:
-        """Return the value at a key without dots in its names; `default` if the key is missing or null."""
-        found = find(self.values, dotted.split("."))
-        return default if found is None else found
+    def at(self, dotted: str) -> Any:
+        """Return the value at a key without dots in its names; None if the key is missing or null."""
+        return find(self.values, dotted.split("."))
 
     def first(self, *keys: str) -> tuple[str, Any]:
         """Return the first of these keys that is set, and its value; the last key and None if none is set."""

@@ -161,14 +161,14 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def is_lazy(value: Any) -> bool:
-    """Whether this is traitlets' record of changes to a list, dictionary or set that has no value yet."""
+    """Whether this is a LazyConfigValue: what code adds to a list, dictionary or set that has no value yet."""
     return type(value).__name__ == "LazyConfigValue"
 
 
 def snapshot(config: Any) -> dict[str, dict[str, Any]]:
     """Return section -> trait -> value of all settings, as JSON types.
 
-    Empty values of type LazyConfigValue are left out: traitlets creates them when code reads a setting that is not set.
+    Empty LazyConfigValues are left out: traitlets creates them when code reads a setting that is not set.
     """
     return {
         section: {name: plain(value) for name, value in traits.items() if not is_lazy(value) or plain(value)}
