@@ -214,6 +214,30 @@ def write(folder: Path, text: str, name: str = "values.yaml") -> str:
     return str(folder / name)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{kind: Role, metadata: x}",
+        "{kind: Deployment, spec: {template: {metadata: {labels: {component: gpu-service}}, spec: [x]}}}",
+        "{kind: NetworkPolicy, spec: {podSelector: {}, policyTypes: 5}}",
+        "{kind: NetworkPolicy, spec: {podSelector: {}, ingress: 5}}",
+        "{kind: NetworkPolicy, spec: {podSelector: {}, ingress: [x]}}",
+        "{kind: NetworkPolicy, spec: {podSelector: {}, ingress: [{from: 5}, {from: [x]}]}}",
+        "{kind: NetworkPolicy, spec: {podSelector: {}, ingress: [{ports: [{port: 1, endPort: x}]}]}}",
+        "{kind: NetworkPolicy, spec: {podSelector: {matchExpressions: [{key: a, operator: In, values: 5}]}}}",
+        "{kind: NetworkPolicy, spec: {podSelector: {matchLabels: {component: singleuser-server}}, policyTypes: 5}}",
+    ],
+)
+def test_a_manifest_of_a_wrong_shape_does_not_keep_the_values_from_being_judged(text: str, tmp_path: Path) -> None:
+    apps = "{lab: {upstream: 'http://lab:80', groups: [staff]}}"
+    values = write(tmp_path, f"hub: {{config: {{SignOnGate: {{enabled: true, apps: {apps}}}}}}}")
+    gate = "{kind: Deployment, spec: {template: {metadata: {labels: {app: jupyterhub, component: gate}}}}}"
+    service = "{kind: Service, metadata: {name: lab}, spec: {selector: {app: lab}, ports: [{port: 80}]}}"
+    manifests = write(tmp_path, "\n---\n".join([text, gate, service]), "manifests.yaml")
+    report = check(CheckOptions([str((HERE / "bad" / BASE).resolve()), values], [Path(manifests)]))
+    assert "no-code" in {each.rule for each in report.findings}
+
+
 def test_a_clean_run_says_how_much_it_looked_at_and_for_which_chart() -> None:
     result = run(*OURS)
     assert result.exit_code == 0

@@ -41,7 +41,7 @@ from hub_extensions.tools.helm_check.rules.pods import check_pods
 from hub_extensions.tools.helm_check.rules.shape import check_shape
 from hub_extensions.tools.helm_check.rules.sign_on import check_sign_on
 from hub_extensions.tools.helm_check.rules.state import check_state
-from hub_extensions.tools.helm_check.trees import Tree, dotted, leaves, listed
+from hub_extensions.tools.helm_check.trees import Tree, as_tree, dotted, leaves, listed
 
 NO_TOKEN = "0" * 64  # stands for the token that the chart makes for each service; nothing here is shown to anybody
 MOST_DIFFERENCES = 6
@@ -158,7 +158,7 @@ def check(options: CheckOptions) -> CheckReport:
 
 def _in(manifest: Tree, namespace: str) -> Tree:
     """Return a manifest with its namespace filled in; the default is the namespace of the release."""
-    metadata = manifest.get("metadata") or {}
+    metadata = as_tree(manifest.get("metadata"))
     return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hub_extensions.tools.helm_check.trees import Path, Tree, as_tree, dotted, find, has, mappings
+from hub_extensions.tools.helm_check.trees import Path, Tree, as_list, as_tree, dotted, find, has, mappings
 
 CONFIGURATION_FILE = re.compile(r"/usr/local/etc/jupyterhub/jupyterhub_config\.d/[^/]+\.py")
 """Path of a mounted file that the chart's hub runs as Python, after ``hub.config`` and before ``hub.extraConfig``."""
@@ -149,8 +149,7 @@ class Release:
 
     def items(self, dotted: str) -> Sequence[Any]:
         """Return the list at a key; an empty one if the key is missing or its value is not a list."""
-        found = self.at(dotted)
-        return found if isinstance(found, list) else ()
+        return as_list(self.at(dotted))
 
     def variables(self, dotted: str) -> Tree:
         """Return an ``extraEnv`` by names of variables. It may be a mapping, or a list of mappings with a ``name``."""

@@ -33,6 +33,11 @@ def as_tree(value: object) -> Tree:
     return value if isinstance(value, Mapping) else {}
 
 
+def as_list(value: object) -> list[Any]:
+    """Return a value that has to be a list; an empty list if it is something else."""
+    return value if isinstance(value, list) else []
+
+
 def mappings(values: object) -> list[Tree]:
     """Return the mappings in a list; nothing if it is not a list."""
     return [each for each in values if isinstance(each, Mapping)] if isinstance(values, (list, tuple)) else []

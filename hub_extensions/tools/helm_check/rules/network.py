@@ -13,7 +13,7 @@ from typing import Any
 from hub_extensions.tools.helm_check.model import Findings, Release, spawner_keys
 from hub_extensions.tools.helm_check.rules.sign_on import has_single_sign_on, provider_setting
 from hub_extensions.tools.helm_check.rules.state import DATABASE_VARIABLE, is_service_deployment
-from hub_extensions.tools.helm_check.trees import Tree, as_tree, find, mappings
+from hub_extensions.tools.helm_check.trees import Tree, as_list, as_tree, find, mappings
 
 PORT = 8191
 HUB_ACCESS = "hub.jupyter.org/network-access-hub"
@@ -47,18 +47,18 @@ def rules_of(release: Release, labels: Tree, direction: str, namespace: str = ""
     chosen = []
     for manifest in release.manifests:
         spec = as_tree(manifest.get("spec"))
-        types = spec.get("policyTypes") or ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+        types = as_list(spec.get("policyTypes")) or ["Ingress", *(["Egress"] if spec.get("egress") else [])]
         is_near = find(manifest, ("metadata", "namespace")) == (namespace or release.namespace)
         if manifest.get("kind") == "NetworkPolicy" and spec and direction in types and is_near:
             chosen += [spec] if matches(spec.get("podSelector"), labels) else []
-    return [rule for spec in chosen for rule in spec.get(direction.lower()) or ()] if chosen else None
+    return [rule for spec in chosen for rule in mappings(spec.get(direction.lower()))] if chosen else None
 
 
 def matches(selector: Any, labels: Tree) -> bool:
     """Whether a label selector selects a pod with these labels. Expressions with an operator but *In* are ignored."""
     wanted = {key: [value] for key, value in as_tree(find(selector, ["matchLabels"])).items()}.items()
     listed = [each for each in mappings(find(selector, ["matchExpressions"])) if each.get("operator") == "In"]
-    pairs: list[tuple[Any, Any]] = [*wanted, *((each.get("key"), each.get("values") or ()) for each in listed)]
+    pairs: list[tuple[Any, Any]] = [*wanted, *((each.get("key"), as_list(each.get("values"))) for each in listed)]
     return all(labels.get(key) in values for key, values in pairs)
 
 
@@ -67,12 +67,11 @@ def opens(rules: Iterable[Any], port: int, *names: str) -> bool:
     for rule in rules:
         if isinstance(rule, Mapping) and not rule.get("ports"):
             return True
-        ports = find(rule, ["ports"])
-        for each in ports if isinstance(ports, list) else ():
-            first = each.get("port") if isinstance(each, Mapping) else ""
+        for each in mappings(find(rule, ["ports"])):
+            first, last = each.get("port"), each.get("endPort")
             if first is None or first in names or str(first) == str(port):
                 return True
-            if isinstance(first, int) and first <= port <= int(each.get("endPort", first)):
+            if isinstance(first, int) and isinstance(last, int) and first <= port <= last:
                 return True
     return False
 
@@ -82,13 +81,13 @@ def is_open(release: Release, labels: Tree, namespace: str, port: int) -> bool:
     server = {**pod_labels(release, "singleuser-server"), **release.tree("singleuser.extraLabels")}
     home = {"kubernetes.io/metadata.name": release.namespace}
 
-    def lets_in(peer: Any) -> bool:
+    def lets_in(peer: Tree) -> bool:
         spaces = peer.get("namespaceSelector")
         is_near = release.namespace == namespace if spaces is None else matches(spaces, home)
         return "ipBlock" not in peer and is_near and matches(peer.get("podSelector"), server)
 
     rules = rules_of(release, labels, "Ingress", namespace)
-    for_servers = [each for each in rules or () if not each.get("from") or any(map(lets_in, each["from"]))]
+    for_servers = [each for each in rules or () if not each.get("from") or any(map(lets_in, mappings(each["from"])))]
     return rules is None or opens(for_servers, port)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hub_extensions.core.offers.pod_request import is_gpu_resource
 from hub_extensions.tools.helm_check.model import SPAWNERS, Findings, Release, spawner_keys
-from hub_extensions.tools.helm_check.trees import Tree, as_tree, find, mappings
+from hub_extensions.tools.helm_check.trees import Tree, as_list, as_tree, find, mappings
 
 _OF_GPU_NODES = re.compile(r"nvidia\.com/|gke-accelerator|amazonaws\.com/accelerator|\bgpu\b|\baccelerator\b")
 _GPU_MACHINE = re.compile(
@@ -218,7 +218,7 @@ def _metadata(release: Release) -> Findings:
 def _limits_servers(manifest: Tree) -> bool:
     """Whether a manifest is a network policy that restricts outgoing connections of users' servers."""
     chosen = find(manifest, ("spec", "podSelector", "matchLabels", "component"))
-    types = find(manifest, ("spec", "policyTypes")) or []
+    types = as_list(find(manifest, ("spec", "policyTypes")))
     return manifest.get("kind") == "NetworkPolicy" and chosen == "singleuser-server" and "Egress" in types
 
 
