@@ -19,7 +19,7 @@ import yaml
 
 from hub_extensions.tools.helm_check.model import Finding, ValuesFile
 from hub_extensions.tools.helm_check.trees import Path as KeyPath
-from hub_extensions.tools.helm_check.trees import Tree, kind_of, mappings
+from hub_extensions.tools.helm_check.trees import Tree, as_tree, kind_of, mappings
 
 _BASE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LARGEST_BYTES = 5_000_000
@@ -127,39 +127,33 @@ def _plain(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def read_manifests(places: Iterable[Path]) -> list[Tree]:
+def read_manifests(places: Iterable[Path], depth: int = 0) -> list[Tree]:
     """Return all Kubernetes objects in these files and folders.
 
     Of a folder with a ``kustomization.yaml``, only the resources that it lists are read.
 
+    Args:
+        depth: how many folders or kustomizations contain these places.
+
     Raises:
         HelmUnusable: a file is missing, cannot be read, or is not YAML.
     """
-    return [manifest for place in places for manifest in _manifests(place, 0)]
-
-
-def _manifests(place: Path, depth: int) -> Iterator[Tree]:
-    if not place.exists() or depth > DEEPEST:
-        raise HelmUnusable(f"There is no {place}.")
-    if not place.is_dir():
-        yield from parse_manifests(_text(str(place)), str(place))
-        return
-    inner = sorted([*place.glob("*.yaml"), *place.glob("*.yml")])
-    listed = place / "kustomization.yaml"
-    if listed.exists():
-        inner = [place / str(name) for name in _yaml(_text(str(listed)), str(listed)).get("resources") or ()]
-    for each in inner:
-        yield from _manifests(each, depth + 1)
-
-
-def parse_manifests(text: str, name: str) -> list[Tree]:
-    """Return the Kubernetes objects in the text of a YAML file. Raises HelmUnusable."""
-    try:
-        found = mappings(list(yaml.load_all(text, Loader=_Loader)))
-    except yaml.YAMLError as problem:
-        raise HelmUnusable(f"{name} is not YAML: {str(problem).splitlines()[0]}.") from None
-    objects = [item for each in found for item in mappings(each.get("items", [each]))]
-    return [each for each in objects if each.get("kind", "Kustomization") != "Kustomization"]
+    found: list[Tree] = []
+    for place in places:
+        if not place.exists() or depth > DEEPEST:
+            raise HelmUnusable(f"There is no {place}.")
+        if place.is_dir():
+            inner = sorted([*place.glob("*.yaml"), *place.glob("*.yml")])
+            listed = place / "kustomization.yaml"
+            if listed.exists():
+                names = _yaml(_text(str(listed)), str(listed)).get("resources") or ()
+                inner = [place / str(name) for name in names]
+            found += read_manifests(inner, depth + 1)
+        else:
+            objects = [item for each in mappings(_documents(_text(str(place)), str(place)))
+                       for item in mappings(each.get("items", [each]))]  # fmt: skip
+            found += [each for each in objects if each.get("kind", "Kustomization") != "Kustomization"]
+    return found
 
 
 def read_chart(place: Path) -> tuple[Tree, Tree, Tree]:
@@ -209,12 +203,19 @@ def _files(place: Path, names: tuple[str, ...]) -> dict[str, str]:
         raise HelmUnusable(f"--chart {place} cannot be read: {problem}.") from None
 
 
-def _yaml(text: str, name: str) -> Tree:
+def _documents(text: str, name: str) -> list[Any]:
+    """Return the documents in a YAML text. Raises HelmUnusable, which names the file by `name`."""
     try:
-        found = yaml.load(text, Loader=_Loader)
+        return list(yaml.load_all(text, Loader=_Loader))
     except yaml.YAMLError as problem:
         raise HelmUnusable(f"{name} is not YAML: {str(problem).splitlines()[0]}.") from None
-    return found if isinstance(found, Mapping) else {}
+
+
+def _yaml(text: str, name: str) -> Tree:
+    documents = _documents(text, name)
+    if len(documents) > 1:
+        raise HelmUnusable(f"{name} is not YAML: expected a single document in the stream.")
+    return as_tree(documents[0] if documents else None)
 
 
 def ask_helm(place: Path, values: Tree, *, release: str, namespace: str) -> tuple[list[str], dict[str, str]]:
