@@ -256,7 +256,7 @@ def _own_egress(release: Release, name: str) -> Iterator[Tree]:
 
 def _egress(release: Release, values: Tree) -> Iterator[Tree]:
     rules = values.get("egressAllowRules") or {}
-    metadata = f"{release.at('singleuser.cloudMetadata.ip', '169.254.169.254')}/32"
+    metadata = f"{release.at('singleuser.cloudMetadata.ip') or '169.254.169.254'}/32"
     private = [{"ipBlock": {"cidr": block}} for block in _PRIVATE]
     if rules.get("nonPrivateIPs"):
         yield {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [*_PRIVATE, metadata]}}]}

@@ -9,8 +9,8 @@ from jsonschema import Draft7Validator
 
 from hub_extensions.tools.helm_check.chart_facts import packed_facts
 from hub_extensions.tools.helm_check.files import PLACEHOLDER
-from hub_extensions.tools.helm_check.model import dotted, find, has, kind_of, leaves, nearest
 from hub_extensions.tools.helm_check.rules.shape import EXPLAINERS, wrong_kind
+from hub_extensions.tools.helm_check.trees import dotted, find, has, kind_of, leaves, nearest
 from tests.helm_values.policies import Call, calls_of, chart_policies, pods_of
 from tests.helm_values.test_check_network import release
 
