@@ -103,7 +103,10 @@ def _parse_values(text: str, name: str) -> ValuesFile | Finding:
 
 
 def _walk(node: Any, path: KeyPath, lines: dict[KeyPath, int], above: set[int]) -> Iterator[tuple[KeyPath, int, int]]:
-    """Store the line of every key in `lines`, and yield the keys that occur twice in one mapping, with both lines."""
+    """Store the line of every key in `lines`, and yield the keys that occur twice in one mapping, with both lines.
+
+    `above` has the ids of the nodes that contain this one, because an alias (``*name``) can refer to one of them.
+    """
     if not isinstance(node, yaml.MappingNode) or id(node) in above:
         return
     here: dict[str, int] = {}

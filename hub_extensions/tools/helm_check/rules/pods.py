@@ -58,7 +58,7 @@ def _profiles(release: Release) -> Findings:
 
 
 def _override(release: Release, key: str, who: str, override: Tree) -> Findings:
-    """Report GPUs, and machines with GPUs, that a profile or a choice in it asks for."""
+    """Report GPUs, and nodes with GPUs, that a profile or a choice in it asks for. `who` names it in the findings."""
     asked = gpus_asked(override)
     for resource, count in asked.items():
         if resource.startswith("nvidia.com/"):
@@ -201,7 +201,7 @@ def _lost(release: Release, trait: str, key: str) -> str:
 
 
 def _metadata(release: Release) -> Findings:
-    """Report servers that nothing keeps from the cloud's metadata."""
+    """Report that nothing keeps users' servers from the cloud's metadata service, which gives out the node's rights."""
     opened = "singleuser.networkPolicy.egressAllowRules.cloudMetadataServer"
     by_policy = release.at("singleuser.networkPolicy.enabled") is True
     if release.at("singleuser.cloudMetadata.blockWithIptables") is True:

@@ -17,7 +17,7 @@ DATABASE_VARIABLE = "JUPYTERHUB_GPU_DATABASE_URL"
 
 
 def check_state(release: Release) -> Findings:
-    """Report what could lose tickets (places in line) and leases, run two services, or end servers too early."""
+    """Report what could lose places in line and leases of GPUs, run two GPU services, or end servers too early."""
     strategy = release.at("hub.deploymentStrategy.type")
     if strategy not in (None, "Recreate"):
         text = f"It is {strategy}: two hubs would run at once during an upgrade, and two GPU services on one database."
