@@ -38,9 +38,7 @@ def check_files(release: Release) -> Findings:
                 fix = "Take the line out, or null only the single keys below it that you do not want."
                 yield release.found("nulled", path, text, fix)
             elif earlier is not None and find(earlier.values, path):
-                place = later.lines.get(path)
-                for rule, severity, text, fix in _lost(earlier, later, path, earlier in release.files[:base], default):
-                    yield Finding(rule, severity, dotted(path), text, fix, later.name, place)
+                yield from _lost(earlier, later, path, earlier in release.files[:base], default)
 
 
 def _nodes(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -63,16 +61,18 @@ def check_placeholders(release: Release) -> Findings:
             yield release.found("placeholder", named[0], text, fix, "look at")
 
 
-def _lost(
-    earlier: ValuesFile, later: ValuesFile, path: Path, is_own: bool, default: Any
-) -> Iterator[tuple[str, Severity, str, str]]:
-    """Yield rule, severity, text and fix for what an earlier file sets at a key and a later file removes.
+def _lost(earlier: ValuesFile, later: ValuesFile, path: Path, is_own: bool, default: Any) -> Findings:
+    """Report what an earlier file sets at a key and a later file removes.
 
     Args:
         is_own: the earlier file comes before our file that calls ``configure(c)``, so it is the administrator's own.
         default: the chart's own value at this key.
     """
     key, old, value = dotted(path), find(earlier.values, path), find(later.values, path)
+
+    def finding(rule: str, text: str, fix: str, severity: Severity = "look at") -> Finding:
+        return Finding(rule, severity, key, text, fix, later.name, later.lines.get(path))
+
     old_is, new_is = kind_of(old).removeprefix("a "), kind_of(value).removeprefix("a ")
     if {old_is, new_is} == {"mapping", "list"} and (value or new_is == "list"):
         names = (few(old) if old_is == "mapping" else _names(path, old)) or "the earlier"
@@ -80,7 +80,7 @@ def _lost(
         text += f"Helm keeps the later alone, and {names} would be gone."
         listing = later.name if new_is == "list" else earlier.name
         fix = f"Write a mapping in {listing} too: {'NAME: value' if key.endswith('Env') else 'a name before each'}."
-        yield "two-forms", "problem", text, fix
+        yield finding("two-forms", text, fix, "problem")
     if old_is == "list":
         lost = [item for item in old if new_is != "list" or item not in value]
         if lost and not (new_is == "mapping" and value):
@@ -89,7 +89,7 @@ def _lost(
             which = f" ({names})" if names else ""
             text = f"{later.name} replaces the list {key} of {earlier.name}, and {count} would be gone{which}."
             fix = "Lists are replaced whole by the last file: write in it what both want."
-            yield "list-replaced", "look at", text, fix
+            yield finding("list-replaced", text, fix)
     elif key in IMAGES:
         # ours from another registry is laid over ours on purpose
         is_same = not is_own and str(old).rpartition("/")[2] == str(value).rpartition("/")[2]
@@ -98,10 +98,10 @@ def _lost(
             text = f"{later.name} replaces the image that {earlier.name} gives {IMAGES[key]}: "
             text += f"what only that one has is gone{more}."
             fix = f"Build the new one FROM it (images/README.md), and take {key} out of {earlier.name}."
-            yield "image-replaced", "look at", text, fix
+            yield finding("image-replaced", text, fix)
     elif ".".join(path[:-1]) in SHARED and value is not None and old != value and new_is != "mapping":
         fix = "Give one of the two another key, where both are wanted."
-        yield "entry-replaced", "look at", f"{later.name} replaces {key} of {earlier.name}.", fix
+        yield finding("entry-replaced", f"{later.name} replaces {key} of {earlier.name}.", fix)
 
 
 def _names(path: Path, items: list[Any]) -> str:
