@@ -255,7 +255,7 @@ def texts_of(function: Any) -> list[str]:
 
 
 def call(function: Any, *arguments: Any) -> Any:
-    """Call a hook and return its result; a coroutine is awaited. A hook that takes too long ends with an exception."""
+    """Call a hook and return its result; a coroutine is awaited. After `HOOK_SECONDS`, raises KeyboardInterrupt."""
 
     async def result() -> Any:
         answer = function(*arguments)

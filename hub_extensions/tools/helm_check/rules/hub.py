@@ -258,6 +258,5 @@ def _is_only_configure(code: str) -> bool:
     except (SyntaxError, ValueError, RecursionError):
         return True  # reported as no Python
     imports = ("from hub_extensions import configure", "import hub_extensions")
-    return all(
-        ast.unparse(each) in (*imports, "configure(c)", "hub_extensions.configure(c)", "pass") for each in statements
-    )
+    known = (*imports, "configure(c)", "hub_extensions.configure(c)", "pass")
+    return all(ast.unparse(each) in known for each in statements)

@@ -127,12 +127,9 @@ def _way_to_service(release: Release) -> Findings:
     policies = rules_of(release, labels, "Ingress")
     if policies is None and (release.manifests if apart else not _is_on(release, HUB)):
         return  # nothing closes the pod
-    is_ours_applied = not release.manifests and app == CHART_NAME  # as shipped
-    rules = [
-        *(policies or ()),
-        *([] if apart else _ways_in(release, HUB)),
-        *([{"ports": [{"port": PORT}]}] * is_ours_applied),
-    ]
+    rules = [*(policies or ()), *([] if apart else _ways_in(release, HUB))]
+    if not release.manifests and app == CHART_NAME:
+        rules.append({"ports": [{"port": PORT}]})  # our policy, as shipped
     if opens(rules, port):
         return
     where = "the GPU service's pod" if apart else "the hub's pod, where the GPU service runs,"
