@@ -92,6 +92,7 @@ async def closed(connection: WebSocketClientConnection) -> int | None:
     return connection.close_code
 
 
+@pytest.mark.whole
 async def test_an_ended_sessions_pages_close_at_once_and_the_kernel_lives_on(tmp_path: Path) -> None:
     place = Place(tmp_path / "hub", layout="lab-a100", config=CONFIG + config())
     with place.open():

@@ -79,6 +79,7 @@ def test_a_form_is_read_with_its_proof_and_refused_without(hub: Hub) -> None:
     assert sent(others="1", _xsrf=str(proof), more="x" * 20_000).status_code == 413
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_half_a_body_is_waited_for_only_so_long(hub: Hub) -> None:
     async def ends(path: str) -> bytes:

@@ -32,6 +32,7 @@ def service() -> Iterator[GpuServiceInATest]:
         yield running
 
 
+@pytest.mark.whole
 def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
     tmp_path: Path, service: GpuServiceInATest
 ) -> None:

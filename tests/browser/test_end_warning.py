@@ -33,7 +33,7 @@ from tests.fakes.panel_service import PanelService, a_countdown, a_state
 from tests.fakes.user_server import LOGIN_TOKEN, UserServer
 from tests.patience import patient
 
-pytestmark = pytest.mark.needs("browser")
+pytestmark = [pytest.mark.needs("browser"), pytest.mark.whole]
 
 HIDEABLE = """
     window.isHidden = false;

@@ -119,6 +119,7 @@ def test_a_refused_keep_says_why(page: Page, server: UserServer, service: PanelS
     expect(panel).to_contain_text(why.message)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("theme", THEMES)
 def test_a_running_cell_moves_the_panel(page: Page, server: UserServer, picture: Picture, theme: str) -> None:
     choose(server.directory, "themes", {"theme": f"JupyterLab {theme}"})
@@ -139,6 +140,7 @@ def test_a_running_cell_moves_the_panel(page: Page, server: UserServer, picture:
     end_kernels(server)
 
 
+@pytest.mark.whole
 def test_open_notebooks_are_saved_before_the_stop(page: Page, server: UserServer, service: PanelService) -> None:
     notebook(server, "unsaved.ipynb", "")
     service.state = a_state(uuid=UUID, countdown=a_countdown(120))
@@ -151,6 +153,7 @@ def test_open_notebooks_are_saved_before_the_stop(page: Page, server: UserServer
     end_kernels(server)
 
 
+@pytest.mark.whole
 def test_while_the_service_is_away_the_gpu_is_still_shown(
     page: Page, server: UserServer, service: PanelService, picture: Picture
 ) -> None:
@@ -172,6 +175,7 @@ def test_while_the_service_is_away_the_gpu_is_still_shown(
     expect(page.locator(".Toastify").get_by_text("This server stops at")).to_have_count(1)
 
 
+@pytest.mark.whole
 def test_a_page_that_lost_its_server_says_so_and_finds_it_again(
     page: Page, service: PanelService, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from tests.browser.states import STATES, UUID, countdown_with, due, many, now, p
 from tests.fakes.panel_service import GIB, PanelService, a_countdown
 from tests.fakes.user_server import UserServer
 
-pytestmark = pytest.mark.needs("browser")
+pytestmark = [pytest.mark.needs("browser"), pytest.mark.whole]
 
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "high-contrast": "JupyterLab Dark High Contrast"}
 OF_A_THEME = {"light": (), "dark": ("color-contrast",), "high-contrast": ("color-contrast",)}

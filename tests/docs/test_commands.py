@@ -235,6 +235,7 @@ def test_each_command_is_in_one_of_the_lists_and_no_list_has_more() -> None:
     assert ELSEWHERE.keys() <= {" ".join(words) for words in every}
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("page", DOCUMENTED)
 def test_each_command_of_a_page_runs_as_it_stands_there(

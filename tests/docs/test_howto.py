@@ -145,6 +145,7 @@ def test_step_1_installs_the_wheel_that_it_makes_with_extras_that_there_are() ->
         assert f'"{extra}":' in setup
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_step_2_only_looks(tmp_path: Path) -> None:
     for line in blocks()[2][0].splitlines():

@@ -209,6 +209,7 @@ WITH_A_WAIT = ("html", "403-html", "redirect", "groups", "deep", "late")
 SLOW_FAULTS = [pytest.param(each, marks=pytest.mark.slow) for each in WITH_A_WAIT]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["500", "odd", "away", *SLOW_FAULTS])
 async def test_while_the_hub_is_away_nobody_passes_and_nobody_is_signed_out(

@@ -104,6 +104,7 @@ def test_the_page_speaks_its_readers_language(lab: PortalLab, header: str, langu
     assert f'<html lang="{language}">' in page and f"<h1>{words}</h1>" in page
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("how", [pytest.param("silent", marks=pytest.mark.slow), "broken"])
 @pytest.mark.parametrize(("source", "unknown"), [("offers", "waits"), ("tickets", "places")])
 def test_who_does_not_answer_is_not_known_and_the_rest_is_shown(

@@ -89,7 +89,14 @@ def report_of(kind: str, name: str) -> CheckReport:
         return check(asked(name))
 
 
-MARKED = [pytest.param(name, marks=pytest.mark.programs if name in EVALUATED else ()) for name in NAMES]
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    """Those of an example: an evaluation starts a Python with a hub's imports, and one is enough for the usual run."""
+    if name not in EVALUATED:
+        return []
+    return [pytest.mark.programs] + [pytest.mark.whole] * (name != "own-form-by-python")
+
+
+MARKED = [pytest.param(name, marks=marks_of(name)) for name in NAMES]
 
 
 def claim(name: str) -> tuple[str, str, str]:
@@ -104,12 +111,11 @@ def for_a_quick_run() -> Iterator[Any]:
     known: set[str] = set()
     for name in NAMES:
         key = claim(name)[2]
-        marks = [pytest.mark.slow] * (key in known) + [pytest.mark.programs] * (name in EVALUATED)
+        marks = [pytest.mark.slow] * (key in known) + marks_of(name)
         known.add(key)
         yield pytest.param(name, marks=marks)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", list(for_a_quick_run()))
 def test_a_bad_example_says_its_sentence_by_its_key(name: str) -> None:
     report = report_of("bad", name)
@@ -195,6 +201,7 @@ def written_rules() -> Iterator[str]:
                     yield str(name.value)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.programs
 def test_every_rule_has_a_bad_example() -> None:

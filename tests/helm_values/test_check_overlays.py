@@ -74,6 +74,7 @@ def test_every_overlay_is_clean_over_the_base(overlay: Path) -> None:
     assert [finding.rule for finding in findings(overlay)] == ["not-ours"]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "pair", list(itertools.permutations(OVERLAYS, 2)), ids=lambda pair: "+".join(file.stem for file in pair)

@@ -122,6 +122,7 @@ def said(*files: Path, more: tuple[str, ...] = ("--json",)) -> str:
     return answer.output + answer.stderr
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(PLACES), SHAPES, min_size=1, max_size=3), ANOTHER)

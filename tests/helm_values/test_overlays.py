@@ -175,6 +175,7 @@ def combinations() -> list[list[str]]:
     return [["gpu.yaml", *some] for some in fine] + [files_of(name) for name in EXAMPLES]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_every_combination_makes_a_configuration_that_leaves_nothing_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -106,6 +106,7 @@ def place(tmp_path: Path) -> Iterator[Apart]:
         process.wait(patient(10))
 
 
+@pytest.mark.whole
 @pytest.mark.hub
 def test_it_waits_for_its_hub_serves_its_users_and_keeps_their_leases_over_a_kill(place: Apart) -> None:
     first = place.start("first")

@@ -98,6 +98,7 @@ def token_of(hub: Hub, user: str, *scopes: str) -> str:
     return str(made.json()["token"])
 
 
+@pytest.mark.whole
 def test_a_browser_without_login_ends_at_the_hubs_login(hub: Hub) -> None:
     answer = requests.get(f"{hub.url}/services/gpu/", timeout=patient(20))
     assert "/hub/login" in answer.url
@@ -271,6 +272,7 @@ def test_an_admins_token_of_all_rights_is_an_admins(hub: Hub) -> None:
     assert "store" in health(hub, token)
 
 
+@pytest.mark.whole
 def test_a_services_token_for_metrics_needs_access_too(hub: Hub) -> None:
     """As docs/admin.md says it: the service "tests" of this hub has both scopes."""
     assert statuses(hub, hub.token)["metrics"] == 200

@@ -226,6 +226,7 @@ def test_its_supervisor_has_none_of_its_modules() -> None:
     assert not names & {"asyncio", "tornado", "pydantic", "threading", "pathlib", "dataclasses", "logging"}
 
 
+@pytest.mark.whole
 def test_it_needs_neither_the_orm_of_the_hub_nor_alembic_once_its_tables_are_there(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/gpu.sqlite"
     program = (
@@ -338,6 +339,7 @@ def asked(place: Place, path: str, **headers: str) -> tuple[int, str, str]:
         return 0, "", str(problem)
 
 
+@pytest.mark.whole
 def test_a_store_that_cannot_be_opened_is_answered_with_its_reason_until_it_can(place: Place) -> None:
     database = place.folder / "gpu.sqlite"
     database.write_bytes(b"this is no database" * 100)

@@ -124,6 +124,7 @@ def test_a_service_that_is_killed_at_each_step_of_a_stop_stops_that_server_and_n
         assert before is not None and after is not None and after["started"] == before["started"]
 
 
+@pytest.mark.whole
 def test_a_sign_out_at_the_hub_ends_the_login_at_the_service_long_before_that_is_asked_about_again(
     tmp_path: Path,
 ) -> None:

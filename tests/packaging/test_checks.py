@@ -60,6 +60,7 @@ def test_a_check_that_cannot_be_started_is_a_failed_check_that_says_why(clone: P
     assert "[(0, 1, 0)]" in output
 
 
+@pytest.mark.whole
 def test_checks_that_nobody_waits_for_are_ended(clone: Path) -> None:
     output = run(
         clone,

@@ -80,6 +80,7 @@ def test_there_is_one_version_number() -> None:
     assert root["version"] == hub_extensions.__version__ == panel["version"]
 
 
+@pytest.mark.whole
 def test_the_wheel_brings_the_panel_and_switches_the_server_extension_on(wheel: Path) -> None:
     data = DATA.format(version=hub_extensions.__version__)
     with zipfile.ZipFile(wheel) as archive:
@@ -158,6 +159,7 @@ def test_who_names_no_extra_installs_no_library(wheel: Path) -> None:
     assert all("extra ==" in line for line in wanted)
 
 
+@pytest.mark.whole
 def test_the_server_extension_imports_no_hub_library() -> None:
     code = (
         "import sys, hub_extensions.server_extension.extension as one;"

@@ -88,6 +88,7 @@ def test_what_counts_as_a_wait_without_patience(line: str, found: bool) -> None:
     assert bool(impatient(code)) == found
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_no_wait_of_a_test_is_without_patience() -> None:
     files = [path for path in sorted(TESTS.rglob("*.py")) if not path.is_relative_to(NOT_OURS)]

@@ -292,6 +292,7 @@ with steps.beating("Setting up"):
 """
 
 
+@pytest.mark.whole
 def test_a_line_comes_often_enough_whatever_small_parts_a_set_up_has(clone: Path) -> None:
     """No part is longer than the pause between two lines: each one's own clock would never strike."""
     lines = run(clone, SILENT).splitlines()
@@ -369,6 +370,7 @@ def test_a_run_that_is_stopped_may_tidy_up_first_and_leaves_nothing(tmp_path: Pa
     assert with_mark(tmp_path) == []
 
 
+@pytest.mark.whole
 def test_a_run_that_will_not_stop_is_ended(tmp_path: Path) -> None:
     deaf = "signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(60)\n"
     with kept(tmp_path, deaf) as child:

@@ -273,6 +273,7 @@ def test_a_clone_that_is_closed_to_others_is_refused_before_anything_starts(clon
     assert not (clone / ".work").exists()
 
 
+@pytest.mark.whole
 def test_bytecode_is_made_once_and_as_pytest_reads_it(tmp_path: Path) -> None:
     (test := tmp_path / "test_it.py").write_text("def test_it():\n    assert [1] == [2]\n")
     (broken := tmp_path / "test_broken.py").write_text("def")

@@ -259,6 +259,7 @@ def test_a_program_with_other_import_paths_starts_as_usual(tmp_path: Path) -> No
     assert not child.warm
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_the_second_program_with_other_library_paths_is_forked_and_has_them(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(tmp_path)}
@@ -279,6 +280,7 @@ print(warm._nursery.pid, flush=True)
 """
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_a_nursery_ends_with_its_owner() -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

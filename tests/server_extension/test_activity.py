@@ -65,6 +65,7 @@ async def through(proxy: Proxy, path: str) -> AsyncIterator[list[str | bytes]]:
         connection.close()
 
 
+@pytest.mark.whole
 async def test_the_panel_and_the_event_stream_are_no_use_of_the_server(server: UserServer, proxy: Proxy) -> None:
     """Pages that only listen: pushed to every second, for longer than any of our periods."""
     async with through(proxy, "gpu/live") as panel, through(proxy, "api/events/subscribe"):

@@ -87,6 +87,7 @@ def test_the_panels_types_follow_the_messages() -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_a_users_server_loads_no_hub_library_and_opens_nothing() -> None:
     """Importing the extension loads neither pydantic nor jupyterhub nor the driver's library, and starts no thread."""

@@ -180,6 +180,7 @@ async def next_word(stream: WebSocketClientConnection, seconds: float = 20.0) ->
             return event
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 async def test_a_page_that_nobody_sees_hears_the_warning_its_end_and_the_request_to_save(
     server: UserServer, service: PanelService

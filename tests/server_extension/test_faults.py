@@ -98,6 +98,7 @@ def server(machine: FakeNvml, fake_nvml: Path, tmp_path_factory: pytest.TempPath
         yield server
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_while_it_runs_is_a_sentence_and_two_log_lines_and_is_over_without_a_restart(
     machine: FakeNvml, server: UserServer, fault: str
@@ -119,6 +120,7 @@ async def test_a_fault_while_it_runs_is_a_sentence_and_two_log_lines_and_is_over
     assert states_in(server.log.read_text())[before:] == [state, "ok"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("fault", ["driver not loaded", "another version", "no permission", "lost"])
 async def test_a_fault_at_the_start_is_told_and_is_over_without_a_restart(
     fake_nvml: Path, tmp_path: Path, fault: str
@@ -135,6 +137,7 @@ async def test_a_fault_at_the_start_is_told_and_is_over_without_a_restart(
         assert "Traceback" not in server.log.read_text()
 
 
+@pytest.mark.whole
 async def test_a_machine_without_the_drivers_library_says_so(tmp_path: Path) -> None:
     with a_server(tmp_path / "server", environ_of(lab_machine(tmp_path), None)) as server:
         async with page_of(server, "?every=1") as page:
@@ -157,6 +160,7 @@ async def test_a_fault_of_one_number_hides_no_other(machine: FakeNvml, server: U
     well(machine)
 
 
+@pytest.mark.whole
 async def test_a_call_that_hangs_is_told_since_when_and_holds_up_neither_server_nor_shutdown(
     fake_nvml: Path, tmp_path: Path
 ) -> None:
@@ -181,6 +185,7 @@ async def test_a_call_that_hangs_is_told_since_when_and_holds_up_neither_server_
     assert "Traceback" not in server.log.read_text()
 
 
+@pytest.mark.whole
 async def test_after_a_hang_the_history_has_a_gap(machine: FakeNvml, server: UserServer) -> None:
     well(machine)
     async with page_of(server) as page:
@@ -315,6 +320,7 @@ async def test_a_malformed_wish_for_numbers_is_put_right(
         await page.until(lambda: page.snapshot.get("period_seconds") == given)
 
 
+@pytest.mark.whole
 async def test_while_the_service_is_away_the_gpu_is_shown_and_it_comes_back(
     fake_nvml: Path, machine: FakeNvml, tmp_path: Path
 ) -> None:
@@ -365,6 +371,7 @@ async def test_before_the_service_has_answered_no_memory_of_others_is_in_the_his
         service.go()
 
 
+@pytest.mark.whole
 async def test_a_foreign_page_and_a_stranger_get_no_history(server: UserServer) -> None:
     assert server.request("gpu/history", token=None)[0] in (302, 403)
     assert server.request("gpu/history")[0] == 200

@@ -62,6 +62,7 @@ def names(page: Page) -> list[str]:
     return [holder["name"] for holder in gpus[0].get("holders") or ()]
 
 
+@pytest.mark.whole
 async def test_notebooks_are_named_with_their_kernels_while_they_run(server: UserServer) -> None:
     (server.work / "deep").mkdir(exist_ok=True)
     async with page_of(server) as page:

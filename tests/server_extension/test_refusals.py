@@ -69,6 +69,7 @@ async def test_a_connection_goes_on_after_a_refusal_or_its_end_is_announced(serv
     assert [each for each in found if each[1]] == []
 
 
+@pytest.mark.whole
 @pytest.mark.needs("node")
 def test_saves_go_on_through_a_real_proxy_while_strangers_are_refused(server: UserServer, tmp_path: Path) -> None:
     notebook = {"type": "notebook", "format": "json", "content": {"cells": [], "metadata": {}, "nbformat": 4}}

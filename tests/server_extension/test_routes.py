@@ -170,6 +170,7 @@ async def test_no_byte_of_a_strangers_body_is_waited_for_and_little_of_the_owner
     assert service.keeps == before
 
 
+@pytest.mark.whole
 async def test_more_websockets_than_a_person_has_pages_are_closed_though_nobody_answers(server: UserServer) -> None:
     upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
     key, owner = "Sec-WebSocket-Key: " + "A" * 22 + "==", f"Authorization: token {LOGIN_TOKEN}"
@@ -283,6 +284,7 @@ async def test_a_panel_that_talks_is_closed(server: UserServer) -> None:
         assert connection.close_code == 1003
 
 
+@pytest.mark.whole
 async def test_an_open_panel_is_no_activity_of_the_server(server: UserServer, service: PanelService) -> None:
     """The server's own last activity stays where it is while a panel listens and is pushed to."""
     service.state = a_state(save=True)  # the server asks every 2 s then
@@ -297,6 +299,7 @@ async def test_an_open_panel_is_no_activity_of_the_server(server: UserServer, se
         assert server.last_activity() == before
 
 
+@pytest.mark.whole
 @pytest.mark.needs("node")
 async def test_an_open_panel_is_no_activity_for_the_proxy(
     server: UserServer, service: PanelService, tmp_path: Path

@@ -285,6 +285,7 @@ def test_unknown_use_stays_unknown_and_says_why() -> None:
     sampler.stop()
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_driver_that_is_always_slow_is_not_said_to_hang(caplog: pytest.LogCaptureFixture) -> None:
     reader = GpuThatIsSlow(patient(0.15))

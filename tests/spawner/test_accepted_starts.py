@@ -47,6 +47,7 @@ def test_accepted_starts_are_asked_for_after_every_kill_in_the_order_of_acceptan
         assert len(service.told_of(Ask)) == 4, "what the service has written is not asked for again"
 
 
+@pytest.mark.whole
 def test_asks_of_a_service_that_comes_back_come_together(tmp_path: Path) -> None:
     with AwayService({ONE: 1}) as service, Hub(tmp_path, ours(service)) as hub:
         hub.add_users(*PEOPLE)
@@ -61,6 +62,7 @@ def test_asks_of_a_service_that_comes_back_come_together(tmp_path: Path) -> None
         assert service.requests[0] == 3
 
 
+@pytest.mark.whole
 def test_a_start_that_its_user_stopped_is_not_kept(tmp_path: Path) -> None:
     with AwayService({ONE: 1}) as service, Hub(tmp_path, ours(service)) as hub:
         hub.add_users("ada", "ben")
@@ -86,6 +88,7 @@ c.Spawner.pre_spawn_hook = hook
 """
 
 
+@pytest.mark.whole
 def test_a_start_that_a_slow_hook_of_the_admin_holds_is_kept_and_one_that_it_refuses_is_not(tmp_path: Path) -> None:
     with AwayService({ONE: 2}) as service, Hub(tmp_path, ours(service, SLOW_HOOK)) as hub:
         hub.add_users(*PEOPLE)

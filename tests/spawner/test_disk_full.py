@@ -24,6 +24,7 @@ def service() -> Iterator[GpuServiceInATest]:
         yield running
 
 
+@pytest.mark.whole
 def test_a_gpu_choice_waits_with_the_services_sentence_and_cpu_only_starts(
     tmp_path: Path, service: GpuServiceInATest
 ) -> None:
@@ -50,6 +51,7 @@ def test_a_gpu_choice_waits_with_the_services_sentence_and_cpu_only_starts(
         assert hub.environ("ben")["JUPYTERHUB_GPU_LEASE"]
 
 
+@pytest.mark.whole
 def test_who_is_in_line_keeps_the_place_while_the_disk_is_full(tmp_path: Path, service: GpuServiceInATest) -> None:
     with Hub(tmp_path / "hub", ours(service, LONG)) as hub:
         hub.add_users("ada", "ben")

@@ -21,6 +21,7 @@ def cluster(tmp_path: Path) -> Iterator[PlayedCluster]:
         yield running
 
 
+@pytest.mark.whole
 def test_a_start_that_is_given_up_while_the_cluster_is_read_for_the_first_time_harms_no_other(
     tmp_path: Path, cluster: PlayedCluster
 ) -> None:

@@ -380,6 +380,7 @@ async def test_a_key_of_a_strangers_link_breaks_no_line_of_the_hubs_log(caplog: 
     assert all("\n" not in line and len(line) < 1000 for line in said)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_a_question_that_fails_after_its_start_was_cancelled_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[object] = []

@@ -345,6 +345,7 @@ def test_a_server_that_runs_out_of_memory_is_told_apart_from_a_crash(
         assert as_text(ben.reasons, t=catalogue_for("fi")) == "Palvelin kaatui paluukoodilla 1."
 
 
+@pytest.mark.whole
 def test_a_lease_is_not_held_for_hours_by_a_server_that_lacks_something_else_than_a_gpu(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -405,6 +406,7 @@ def a_server_outlives(hub: Hub) -> None:
     assert hub.ready("ada")
 
 
+@pytest.mark.whole
 def test_a_server_that_its_machine_starts_anew_after_a_restart_of_the_hub_is_left_to_it(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:

@@ -287,6 +287,7 @@ async def test_the_process_id_is_read_where_the_scope_allows_it(real_hub: RealHu
     api.close()
 
 
+@pytest.mark.whole
 @pytest.mark.hub
 async def test_the_list_of_ours_says_what_the_hubs_own_says_to_who_may_see_all_alone(real_hub: RealHub) -> None:
     """Of servers that run, start, and end, with and without an address; the fourth is as good as gone."""

@@ -162,6 +162,7 @@ async def test_a_watch_ends_in_time_and_is_opened_again(tmp_path: Path):
         assert watch.view(now()).problem == ""
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_a_watch_that_falls_silent_is_opened_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     async with ApiServerAsTold() as server, watching(server, tmp_path, Pace(first=0.02, silence=patient(0.4))):

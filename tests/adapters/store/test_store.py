@@ -372,6 +372,7 @@ async def test_a_deleted_users_records_stay_without_the_name_and_the_rest_goes(s
     assert [each.user for each in (await store.load()).facts] == ["user2"]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_ten_thousand_tickets_are_written_and_read_with_few_statements(store: Store) -> None:
     said: list[str] = []

@@ -108,6 +108,7 @@ def id_token(op: OidcProvider) -> str:
     return str(op.tokens_for(login)["id_token"])
 
 
+@pytest.mark.whole
 def test_a_logout_token_with_one_thing_wrong_ends_nothing(tmp_path: Path) -> None:
     with OidcProvider() as op, provider_hub(tmp_path / "hub", op, ALLOW) as hub:
         sub = op.add("ada")
@@ -198,6 +199,7 @@ def faults() -> list[tuple[str, Fault, int, str]]:
     ]
 
 
+@pytest.mark.whole
 def test_a_sign_in_with_one_thing_wrong_signs_nobody_in(tmp_path: Path) -> None:
     with OidcProvider() as op, provider_hub(tmp_path / "hub", op, ALLOW) as hub:
         op.add("ada")

@@ -49,6 +49,7 @@ def kinds(hub: Hub) -> set[tuple[str, str | None, str]]:
     return {(each["kind"], each["user"], each["cause"]) for each in events(hub)}
 
 
+@pytest.mark.whole
 def test_whose_last_role_was_taken_away_has_no_access_and_no_administrator_rights(tmp_path: Path) -> None:
     """Entra ID, Okta and Keycloak leave a claim out that would be empty."""
     with OidcProvider() as op, provider_hub(tmp_path / "hub", op, ROLES + CLOCKS) as hub:
@@ -184,6 +185,7 @@ class BothOf(Fault):
         return self._claims.claims(claims)
 
 
+@pytest.mark.whole
 def test_a_session_that_is_not_renewed_ends_with_its_tokens_and_its_server_runs_on(tmp_path: Path) -> None:
     """Nobody knows whether the account was deleted; the one next to it is known to be."""
     with OidcProvider() as op, GpuServiceInATest({ONE: 4}) as service:
@@ -245,6 +247,7 @@ def told(service: GpuServiceInATest) -> set[str]:
     return {each.user for each in found[-1].people} if found else {"nobody was told of"}
 
 
+@pytest.mark.whole
 def test_administrators_whom_anybody_could_become_are_named_once_at_the_start(tmp_path: Path) -> None:
     """Whoever first signs in with an administrator's name is one, until that name is pinned."""
     admins = '\nc.Authenticator.admin_users = {"ada", "root-admin"}\n'

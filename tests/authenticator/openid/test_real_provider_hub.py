@@ -55,6 +55,7 @@ def group_names(hub: Hub, name: str) -> list[str]:
     return sorted(hub.api("GET", f"users/{name}").json()["groups"])
 
 
+@pytest.mark.whole
 def test_the_provider_is_asked_again_and_being_away_signs_nobody_out(tmp_path: Path) -> None:
     with OidcProvider("/realms/uni/") as op, provider_hub(tmp_path / "hub", op, GROUPS + CLOCKS) as hub:
         ada = op.add("ada", groups=["thesis", "admins"])

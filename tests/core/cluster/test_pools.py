@@ -534,6 +534,7 @@ def test_what_is_free_is_never_more_than_what_there_is_nor_less_than_none(view: 
         assert each.total <= allocatable
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(200)
 @given(st.lists(views(), min_size=2, max_size=4))

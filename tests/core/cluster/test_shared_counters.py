@@ -210,6 +210,7 @@ def test_two_templates_for_some_of_the_same_whole_devices_are_not_both_promised_
     assert admitted(seen, ["gpu@any", "gpu@named", "gpu@named"]) == ["gpu@any", "gpu@named"]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(300)
 @given(

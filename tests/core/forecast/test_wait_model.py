@@ -90,6 +90,7 @@ def lines(
     return devices, left, draw(st.lists(st.tuples(shares, counts, times), min_size=1, max_size=12))
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(80)
 @given(lines() | lines(equal=True))

@@ -41,6 +41,7 @@ async def kinds(r: Room) -> list[str]:
     return [row.kind for row in await r.engine.store.journal(50)]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("user", "offers", "how", "answer", "written"),
     [

@@ -48,6 +48,7 @@ async def test_a_connection_goes_on_after_any_refusal_or_its_end_is_announced(se
     assert [each for each in found if each[1]] == []
 
 
+@pytest.mark.whole
 @pytest.mark.needs("node")
 @pytest.mark.programs
 async def test_pages_go_on_through_a_real_proxy_while_strangers_are_refused(service: Running, tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ def test_the_forms_box_and_the_service_know_what_is_set_and_no_log_does(
     assert "secret of the mail server" not in repr(settings)
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_a_bad_template_ends_the_service_at_its_start(tmp_path: Path) -> None:
     settings = Settings(hub_secret="h", api_token="t", state_dir=str(tmp_path), notice_text="{{ token }}")

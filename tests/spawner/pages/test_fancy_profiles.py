@@ -134,6 +134,7 @@ def buttons(page: Page) -> list[str]:
     return [each.inner_text() for each in page.locator("#spawn_form [type=submit]").all() if each.is_visible()]
 
 
+@pytest.mark.whole
 def test_one_start_stands_below_the_offers_and_says_what_it_does(service: GpuServiceInATest, browser: Browser) -> None:
     service.held["ada", ""] = ONE
     with hub_page(service) as (url, sent), browser_page(browser) as page:

@@ -73,6 +73,7 @@ def test_from_the_form_into_the_line_and_out_of_it_into_the_server(
     assert service.told_of(Ask)[-1].offers == (ONE,)
 
 
+@pytest.mark.whole
 def test_taking_another_offer_goes_to_the_server_without_another_click(
     hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -91,6 +92,7 @@ def test_taking_another_offer_goes_to_the_server_without_another_click(
     assert hub.server("ben") is None
 
 
+@pytest.mark.whole
 def test_leaving_the_line_leaves_with_the_right_server(hub: Hub, service: GpuServiceInATest, browser: Browser) -> None:
     """T9."""
     fill(hub, service)
@@ -105,6 +107,7 @@ def test_leaving_the_line_leaves_with_the_right_server(hub: Hub, service: GpuSer
     until(lambda: ("ben", "exam") not in service.tickets, 10)
 
 
+@pytest.mark.whole
 def test_working_on_cpu_meanwhile_starts_a_named_server_and_keeps_the_place(
     hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -120,6 +123,7 @@ def test_working_on_cpu_meanwhile_starts_a_named_server_and_keeps_the_place(
         assert page.inner_text("#gpu-headline").startswith("You are 1st")
 
 
+@pytest.mark.whole
 def test_the_waiting_page_survives_a_killed_hub_by_itself(
     hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -142,6 +146,7 @@ def test_the_waiting_page_survives_a_killed_hub_by_itself(
         page.wait_for_url("**/user/ben/**", timeout=patient(20000))
 
 
+@pytest.mark.whole
 def test_a_hub_that_is_stopped_in_order_loses_no_waiting_page(
     hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -158,6 +163,7 @@ def test_a_hub_that_is_stopped_in_order_loses_no_waiting_page(
         page.wait_for_url("**/user/ben/**", timeout=patient(30000))
 
 
+@pytest.mark.whole
 def test_a_refusal_says_what_why_and_the_way_back(hub: Hub, service: GpuServiceInATest, browser: Browser) -> None:
     """T5, T8."""
     fill(hub, service)
@@ -172,6 +178,7 @@ def test_a_refusal_says_what_why_and_the_way_back(hub: Hub, service: GpuServiceI
         page.wait_for_selector("#gpu-form")
 
 
+@pytest.mark.whole
 def test_the_form_refreshes_its_figures_and_moves_nothing(
     hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -186,6 +193,7 @@ def test_the_form_refreshes_its_figures_and_moves_nothing(
         assert page.locator(f"[data-offer='{BIG}']").bounding_box() == place
 
 
+@pytest.mark.whole
 def test_both_pages_work_without_script(hub: Hub, service: GpuServiceInATest, browser: Browser) -> None:
     fill(hub, service)
     hub.spawn("ben", {"offer": ONE})

@@ -109,6 +109,7 @@ def test_a_place_that_is_not_known_yet_is_told_as_soon_as_it_is(browser: Page, h
     browser.wait_for_selector("#gpu-refused-text:text-is('This server has no place in line.')")
 
 
+@pytest.mark.whole
 def test_a_page_about_a_stopping_server_waits_for_a_hub_that_is_away(browser: Page, hub: PlayedHub) -> None:
     hub.pending = False
     hub.to_window = "stopping"

@@ -58,6 +58,7 @@ def hub_with_ada(tmp_path: Path, service: GpuServiceInATest, more: str = "") -> 
         yield hub
 
 
+@pytest.mark.whole
 @pytest.mark.hub("6.1")
 def test_who_agreed_is_notified_when_the_server_starts(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
@@ -97,6 +98,7 @@ def test_nobody_is_notified_who_did_not_agree_or_whose_browser_does_not(
     assert shown == ["may I?"]
 
 
+@pytest.mark.whole
 def test_form_and_waiting_page_speak_the_language_of_their_readers_browser(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -131,6 +133,7 @@ def test_form_and_waiting_page_speak_the_language_of_their_readers_browser(
         )
 
 
+@pytest.mark.whole
 def test_a_start_says_that_its_gpu_is_simulated_and_its_button_stops_the_right_server(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -155,6 +158,7 @@ def test_a_start_says_that_its_gpu_is_simulated_and_its_button_stops_the_right_s
         assert [ended.how for ended in service.told_of(Ended)] == ["left"]
 
 
+@pytest.mark.whole
 @pytest.mark.hub
 def test_a_start_that_failed_is_told_alike_live_after_a_reload_and_by_the_next_hub(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
@@ -191,6 +195,7 @@ def test_a_start_that_failed_is_told_alike_live_after_a_reload_and_by_the_next_h
         ]
 
 
+@pytest.mark.whole
 def test_a_hub_that_ends_just_when_the_server_is_ready_is_waited_for(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -249,6 +254,7 @@ def test_a_proxy_that_knows_no_way_to_its_hub_is_not_taken_for_a_hub_without_the
         page.wait_for_selector("#gpu-refused-text:has-text('This hub runs without its line for GPUs now')")
 
 
+@pytest.mark.whole
 @pytest.mark.hub("6.1")
 def test_leaving_shows_no_new_buttons(tmp_path: Path, service: GpuServiceInATest, browser: Browser) -> None:
     with hub_with_ada(tmp_path, service) as hub, browser_page(browser) as page:
@@ -299,6 +305,7 @@ def test_a_hub_too_busy_for_a_cancel_is_asked_again_before_anything_is_said(
     assert len(asked) == (1 if ended else 2)
 
 
+@pytest.mark.whole
 @pytest.mark.hub("6.1")
 def test_a_kept_place_is_said_once_while_the_service_is_away(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser

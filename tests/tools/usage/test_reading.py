@@ -453,6 +453,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, sai
     assert str(file) in str(problem.value) and said in str(problem.value)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("submit", ["{0}", "7"], ids=["sorted", "all of one moment"])
 def test_a_file_of_any_size_is_read_in_the_same_memory(tmp_path: Path, submit: str) -> None:

@@ -83,6 +83,7 @@ async def test_after_a_kill_another_process_loads_the_history_and_nothing_else_i
     await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.whole
 async def test_one_that_hangs_is_ended_and_the_wait_is_unknown_until_another_has_answered(tmp_path: Path) -> None:
     async with room(tmp_path, small(0), calculator=ForecastWorker(limit_seconds=patient(1))) as r:
         await r.engine.reconciler.reconcile()

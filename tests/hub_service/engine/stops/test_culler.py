@@ -285,6 +285,7 @@ async def test_a_server_nobody_opened_is_stopped_and_an_opened_one_is_not(tmp_pa
         assert r.hub.stopped == [("ada", "")]
 
 
+@pytest.mark.whole
 async def test_a_dry_run_stops_nothing_and_shows_no_countdown(tmp_path: Path) -> None:
     dry = replace(settings(tmp_path).culling, enabled=False)
     async with room(tmp_path, small(0), culling=dry) as r:
@@ -332,6 +333,7 @@ async def test_after_an_outage_nobody_is_stopped_before_the_newest_reports_are_t
         assert r.engine.server_state("ada", "").save is begins  # type: ignore[union-attr]
 
 
+@pytest.mark.whole
 async def test_a_cpu_only_server_is_stopped_by_the_hubs_activity_and_busy_kernels_protect_it(tmp_path: Path) -> None:
     policy = replace(settings(tmp_path).culling, cpu_idle=timedelta(hours=1))
     async with room(tmp_path, small(0), culling=policy) as r:
@@ -351,6 +353,7 @@ async def test_a_cpu_only_server_is_stopped_by_the_hubs_activity_and_busy_kernel
         assert r.hub.stopped == [("ada", "")]
 
 
+@pytest.mark.whole
 async def test_a_cpu_only_server_at_work_is_warned_of_its_lifetime_and_stopped_by_it(tmp_path: Path) -> None:
     policy = replace(settings(tmp_path).culling, cpu_lifetime=timedelta(hours=1))
     async with room(tmp_path, small(0), culling=policy) as r:
@@ -408,6 +411,7 @@ async def test_a_countdown_and_the_keeps_survive_a_restart_of_the_service(tmp_pa
         child.wait()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("limit", ["idle", "lifetime"])
 async def test_a_countdown_is_not_shortened_by_a_restart_with_shorter_limits(tmp_path: Path, limit: str) -> None:
     culling = replace(settings(tmp_path).culling, idle=20 * MINUTE, lifetime=40 * MINUTE)
@@ -473,6 +477,7 @@ async def test_the_word_saved_of_an_earlier_time_is_not_the_answer_to_this_stop(
         assert r.hands.wall - began >= timedelta(seconds=10), "nobody has said since that the notebooks are saved"
 
 
+@pytest.mark.whole
 async def test_a_stop_waits_for_the_users_own_hook_and_no_longer_than_it_may_take(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")
@@ -492,6 +497,7 @@ async def test_a_stop_waits_for_the_users_own_hook_and_no_longer_than_it_may_tak
         assert r.hands.wall - began >= timedelta(seconds=59)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("before", "report", "stops"),
     [
@@ -709,6 +715,7 @@ async def test_a_stop_that_does_not_go_through_uses_up_nobodys_turn(tmp_path: Pa
         assert len(r.engine.stop_runner._begun) == 1 and not is_stopped(r), "a pause of 5 s comes first"
 
 
+@pytest.mark.whole
 async def test_a_running_cell_is_work_where_nobody_can_tell_the_use(tmp_path: Path) -> None:
     works = Report(opened=False, kernels=1, busy_kernels=1)
     async with room(tmp_path, small(0), culling=replace(settings(tmp_path).culling, lifetime=None)) as r:
@@ -860,6 +867,7 @@ async def test_a_server_that_the_hub_stopped_at_its_time_ended_by_the_sign_out_t
         assert record.end == "signed-out"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("drains", [True, False])
 async def test_a_server_that_nobody_is_signed_in_for_is_kept_by_nobody_and_stops_once_it_is_idle(
     tmp_path: Path, drains: bool
