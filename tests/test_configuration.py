@@ -390,6 +390,7 @@ def test_a_spawner_class_that_is_nearly_ours_is_an_error_that_names_the_right_on
         configure(c)
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_the_hubs_log_ends_with_the_sentence_about_a_wrong_setting_and_has_no_traceback(tmp_path: Path) -> None:
     ends_with_its_sentence(sys.executable, tmp_path)

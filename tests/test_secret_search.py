@@ -108,6 +108,7 @@ def test_three():
 """
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_a_run_fails_though_its_tests_pass(tmp_path: Path) -> None:
     (tmp_path / "test_planted.py").write_text(RUN)

@@ -110,6 +110,7 @@ def test_keep_in_the_notification_keeps_too(page: Page, server: UserServer, serv
     until(lambda: service.keeps == keeps + 1, page)
 
 
+@pytest.mark.whole
 def test_a_refused_keep_says_why(page: Page, server: UserServer, service: PanelService) -> None:
     service.state = a_state(uuid=UUID, countdown=a_countdown(540))
     why = explain("keep-none-left", times=2, day=timedelta(hours=24), wait=timedelta(minutes=90))

@@ -68,6 +68,7 @@ async def test_where_all_is_safe_nothing_is_found_and_what_was_not_tried_is_said
     assert len(lab.made) == 2 and lab.users == {}, "both accounts were removed"
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_each_planted_fault_is_found_and_no_other(key: AssertionKey) -> None:
     async with AuditLab([*FAULTS, *OF_HOST]) as lab:

@@ -97,6 +97,7 @@ async def test_after_a_change_of_keys_the_next_one_signs_at_once(standing: Stand
     assert (len(files), {file.stat().st_mode & 0o777 for file in files}) == (2, {0o600})
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "path", "headers", "status"),
     [

@@ -261,6 +261,7 @@ def test_a_wrong_start_is_a_sentence_and_no_traceback(
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_one_that_is_told_to_stop_while_it_loads_or_waits_stops_at_once(place: Apart) -> None:
     """The first process of a container has no default for SIGTERM: it needs a handler from its first moment on."""

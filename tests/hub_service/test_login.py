@@ -266,6 +266,7 @@ def test_a_token_does_no_more_here_than_at_the_hub(hub: Hub) -> None:
     assert set(health(hub, admins)) == {"ready"}
 
 
+@pytest.mark.whole
 def test_an_admins_token_of_all_rights_is_an_admins(hub: Hub) -> None:
     token = token_of(hub, "root-admin")
     assert statuses(hub, token) == {"api/tickets": 200, "api/leases": 200, "metrics": 200}

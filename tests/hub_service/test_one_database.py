@@ -47,6 +47,7 @@ def cut(url: str) -> None:
     assert len(rows) == 1
 
 
+@pytest.mark.whole
 def test_the_second_waits_says_so_once_and_takes_over(pods: tuple[Place, Place]) -> None:
     one, two = pods
     first = one.start("log")

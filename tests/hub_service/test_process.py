@@ -132,6 +132,7 @@ def start_under_a_parent(place: Place, before: str = "") -> tuple[subprocess.Pop
     return parent, pid
 
 
+@pytest.mark.whole
 def test_it_ends_with_its_parent(place: Place) -> None:
     """T14: after ``kill -9`` of the hub nothing keeps the port with an old token."""
     parent, pid = start_under_a_parent(place)
@@ -276,6 +277,7 @@ def test_a_missing_settings_file_is_a_sentence_and_no_traceback(tmp_path: Path) 
     assert "cannot be read" in ran.stderr and "Traceback" not in ran.stderr
 
 
+@pytest.mark.whole
 def test_a_policy_file_that_cannot_be_used_stops_the_start_with_line_and_field(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("rules:\n  - name: course\n    idle: 20\n")
     culling = CullPolicy(policy_file=str(tmp_path / "policy.yaml"))

@@ -251,6 +251,7 @@ def test_what_no_nursery_holds_starts_as_usual(words: list[str]) -> None:
     assert not child.warm
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_a_program_with_other_import_paths_starts_as_usual(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}

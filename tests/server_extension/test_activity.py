@@ -76,6 +76,7 @@ async def test_the_panel_and_the_event_stream_are_no_use_of_the_server(server: U
         assert (proxy.last_activity(ROUTE), server.last_activity()) == before
 
 
+@pytest.mark.whole
 async def test_an_open_notebook_still_counts_for_the_proxy(server: UserServer, proxy: Proxy) -> None:
     """A kernel's websocket is pinged by the server, and the browser's pongs move the proxy's view, with us there."""
     status, kernel = server.request("api/kernels", "POST")

@@ -148,6 +148,7 @@ async def test_a_machine_without_the_drivers_library_says_so(tmp_path: Path) -> 
         assert states_in(server.log.read_text()) == ["no-library"]
 
 
+@pytest.mark.whole
 async def test_a_fault_of_one_number_hides_no_other(machine: FakeNvml, server: UserServer) -> None:
     well(machine)
     async with page_of(server) as page:
@@ -221,6 +222,7 @@ def large(fake_nvml: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield server
 
 
+@pytest.mark.whole
 async def test_sixty_four_gpus_are_read_and_told_each_second(large: UserServer) -> None:
     async with page_of(large) as page:
         await page.until_state("ok")
@@ -307,6 +309,7 @@ async def holders_of(server: UserServer) -> tuple[list[tuple[str, str, int | Non
     return told, gpu["own_memory_bytes"], gpu["memory_used_bytes"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("wanted", "given"),
     [("abc", 1), ("0", 1), ("-1", 1), ("", 1), ("nan", 1), ("1e9", 60), ("inf", 60), ("5", 5), ("2.5", 2.5)],

@@ -229,6 +229,7 @@ async def test_a_redirect_never_takes_the_token_along(service: PanelService) -> 
 UNREADABLE = explain("unreadable")
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "odd",

@@ -133,6 +133,7 @@ def test_a_pod_is_made_once_admitted_and_its_server_answers(
         until(lambda: [m.ready for m in service.told_of(Started)].count(True) == 4, what="the hub told of all four")
 
 
+@pytest.mark.whole
 def test_a_pod_that_its_machine_turned_down_is_made_once_more_under_the_same_lease(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -425,6 +426,7 @@ def test_a_server_that_its_machine_starts_anew_after_a_restart_of_the_hub_is_lef
         assert not any(one.startswith("DELETE") for one in cluster.requests[asked:])
 
 
+@pytest.mark.whole
 def test_after_a_restart_of_the_hub_a_server_that_kai_took_back_is_told_as_that(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -445,6 +447,7 @@ def test_after_a_restart_of_the_hub_a_server_that_kai_took_back_is_told_as_that(
         assert as_text(told.reasons) == "KAI took its GPU back for a group that has a right to it."
 
 
+@pytest.mark.whole
 def test_a_stop_while_the_cluster_has_no_place_deletes_the_pod_and_gives_the_place_up(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -490,6 +493,7 @@ def test_cpu_only_starts_though_the_service_has_lost_its_ticket(
         until(lambda: "did not take a message" in hub.log())
 
 
+@pytest.mark.whole
 def test_a_restarted_hub_keeps_its_servers_and_tells_of_their_end(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:

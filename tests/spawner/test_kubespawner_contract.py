@@ -531,6 +531,7 @@ def test_a_server_is_started_found_again_and_stopped_with_every_hook_called(
         assert (hub.folder / "hooks").read_text().split() == ["before", "before", "after"]
 
 
+@pytest.mark.whole
 def test_progress_is_a_row_of_dicts_with_a_growing_number_and_a_text(a_hub: Start, cluster: PlayedCluster) -> None:
     cluster.plan = ["no-place"]
     with a_hub() as hub:
@@ -549,6 +550,7 @@ def test_progress_is_a_row_of_dicts_with_a_growing_number_and_a_text(a_hub: Star
         assert all(isinstance(event["message"], str) and event["message"] for event in seen[:-1])
 
 
+@pytest.mark.whole
 def test_a_server_that_ends_by_itself_is_noticed_and_its_pod_removed(a_hub: Start, cluster: PlayedCluster) -> None:
     """`poll`: None while it runs, a status once its container has ended."""
     with a_hub() as hub:
@@ -566,6 +568,7 @@ def test_a_server_that_ends_by_itself_is_noticed_and_its_pod_removed(a_hub: Star
         hub.wait_ready("ada")
 
 
+@pytest.mark.whole
 def test_a_stopped_servers_pod_is_kept_where_the_admin_says_so(a_hub: Start, cluster: PlayedCluster) -> None:
     with a_hub("c.KubeSpawner.delete_stopped_pods = False") as hub:
         hub.add_users("ada")
@@ -580,6 +583,7 @@ def test_a_stopped_servers_pod_is_kept_where_the_admin_says_so(a_hub: Start, clu
         assert "jupyter-ada" in cluster.pods
 
 
+@pytest.mark.whole
 def test_a_pod_of_the_same_name_that_was_left_over_is_replaced(a_hub: Start, cluster: PlayedCluster) -> None:
     """The API server's 409."""
     cluster.create({"metadata": {"name": "jupyter-ada", "labels": {"component": "singleuser-server"}}, "spec": {}})

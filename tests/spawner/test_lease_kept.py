@@ -47,6 +47,7 @@ def test_a_server_whose_lease_was_taken_away_while_it_was_started_is_stopped(tmp
         hub.wait_ready("ada")
 
 
+@pytest.mark.whole
 def test_a_lease_that_is_said_to_be_gone_later_ends_the_start_too(tmp_path: Path, service: GpuServiceInATest) -> None:
     """The service was too slow to say so before the hub began to wait for the server."""
     service.started_seconds = 7.0
@@ -61,6 +62,7 @@ def test_a_lease_that_is_said_to_be_gone_later_ends_the_start_too(tmp_path: Path
         assert not hub.ready("ada")
 
 
+@pytest.mark.whole
 def test_a_ticket_that_the_service_ended_as_ready_by_itself_stops_nothing(
     tmp_path: Path, service: GpuServiceInATest
 ) -> None:

@@ -42,6 +42,7 @@ def waiting_ben(tmp_path: Path, service: GpuServiceInATest, more: str = "") -> I
         yield hub
 
 
+@pytest.mark.whole
 def test_an_end_that_nobody_heard_of_is_found_and_makes_no_new_place(
     tmp_path: Path, service: GpuServiceInATest
 ) -> None:
@@ -60,6 +61,7 @@ def test_an_end_that_nobody_heard_of_is_found_and_makes_no_new_place(
         assert set(again) == {"t2"}
 
 
+@pytest.mark.whole
 def test_an_end_before_the_stream_stood_is_found_by_its_list(tmp_path: Path, service: GpuServiceInATest) -> None:
     """The list tells of live tickets only: who is missing in it asks."""
     service.stream_seconds = 8.0

@@ -143,6 +143,7 @@ def test_a_waiter_is_told_its_place_and_starts_without_a_click(tmp_path: Path, s
         assert next(events)["ready"] is True
 
 
+@pytest.mark.whole
 def test_a_start_that_takes_too_long_after_admission_says_so_and_is_told(
     tmp_path: Path, service: GpuServiceInATest
 ) -> None:
@@ -263,6 +264,7 @@ def test_the_users_own_limit_is_refused_in_words(tmp_path: Path, service: GpuSer
         assert answer.json()["message"] == "You already hold a GPU in server thesis. Stop it, or start CPU only."
 
 
+@pytest.mark.whole
 def test_leaving_the_line_is_confirmed_after_three_seconds(tmp_path: Path, service: GpuServiceInATest) -> None:
     """T4: and T9: it is the named server that leaves, not the default one.
 
@@ -284,6 +286,7 @@ def test_leaving_the_line_is_confirmed_after_three_seconds(tmp_path: Path, servi
         assert hub.ready("ben")
 
 
+@pytest.mark.whole
 def test_a_stopped_waiter_is_never_said_to_be_ready(tmp_path: Path, service: GpuServiceInATest) -> None:
     """A tab that follows the start goes to no server that is not there."""
     with hub_with(tmp_path, service) as hub:
@@ -317,6 +320,7 @@ def test_taking_another_offer_keeps_the_ticket(tmp_path: Path, service: GpuServi
         hub.wait_ready("ben")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("cleanup", "number"),
     [
@@ -361,6 +365,7 @@ def test_the_end_of_the_hub_ends_no_ticket(
         hub.wait_ready("ben")  # a hub that takes the servers along says so to the service: the GPU is free
 
 
+@pytest.mark.whole
 def test_cpu_only_starts_and_a_gpu_waits_while_the_service_is_away(tmp_path: Path) -> None:
     with AwayService({ONE: 1}) as service, hub_with(tmp_path, service) as hub:
         hub.spawn("ada", {"offer": "cpu"})
@@ -377,6 +382,7 @@ def test_cpu_only_starts_and_a_gpu_waits_while_the_service_is_away(tmp_path: Pat
         assert hub.environ("ben")["CUDA_VISIBLE_DEVICES"] == "MIG-t1"
 
 
+@pytest.mark.whole
 def test_a_gpu_choice_is_refused_when_patience_ends_and_is_not_counted(tmp_path: Path) -> None:
     more = "c.GpuSpawnerMixin.gpu_service_timeout_seconds = 1.5\nc.Spawner.consecutive_failure_limit = 1"
     with AwayService({ONE: 1}) as service, hub_with(tmp_path, service, more) as hub:
@@ -389,6 +395,7 @@ def test_a_gpu_choice_is_refused_when_patience_ends_and_is_not_counted(tmp_path:
         hub.wait_ready("ada")
 
 
+@pytest.mark.whole
 def test_a_service_that_restarts_is_asked_again(tmp_path: Path, service: GpuServiceInATest) -> None:
     with hub_with(tmp_path, service) as hub:
         hub.spawn("ada", {"offer": ONE})
@@ -403,6 +410,7 @@ def test_a_service_that_restarts_is_asked_again(tmp_path: Path, service: GpuServ
         hub.wait_ready("ben")
 
 
+@pytest.mark.whole
 def test_many_waiters_share_one_connection_and_block_nobody(tmp_path: Path, service: GpuServiceInATest) -> None:
     """T1, T2: the line fills no limit of the hub."""
     names = [f"u{n}" for n in range(12)]
@@ -437,6 +445,7 @@ def test_a_refusal_while_waiting_reaches_the_page(tmp_path: Path, service: GpuSe
         assert service.told_of(Ended) == []
 
 
+@pytest.mark.whole
 def test_a_pid_that_was_used_again_is_neither_polled_nor_signalled(tmp_path: Path, service: GpuServiceInATest) -> None:
     """T17: after a restart a pid alone proves nothing."""
     import subprocess
@@ -463,6 +472,7 @@ def test_a_pid_that_was_used_again_is_neither_polled_nor_signalled(tmp_path: Pat
             stranger.wait()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("server", ["", "exam"])
 def test_an_admin_starts_a_gpu_server_for_somebody_else_by_form_and_by_rest(
     tmp_path: Path, service: GpuServiceInATest, server: str

@@ -67,6 +67,7 @@ def test_a_log_becomes_a_table_json_and_a_picture(folder: Path, tmp_path: Path) 
     assert {**figures, "slowest": 0} == {**again, "slowest": 0}
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_what_happens_after_a_forecast_does_not_change_it(folder: Path) -> None:
     """Whoever asks later, and how long they who ask later stay, is the future."""

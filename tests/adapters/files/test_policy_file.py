@@ -209,6 +209,7 @@ def test_the_example_of_the_docs_can_be_read() -> None:
     assert len(read_policy_file(str(EXAMPLE), ON)) > 3
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(200)
 @given(

@@ -158,6 +158,7 @@ async def running(api: HubApi, user: str, server: str = "") -> HubServer:
     return found
 
 
+@pytest.mark.whole
 async def test_a_server_is_started_with_its_options_listed_and_stopped(api: HubApi) -> None:
     assert await api.server("ada", "") is None
     await api.start("ada", "", OPTIONS)

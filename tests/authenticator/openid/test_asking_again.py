@@ -367,6 +367,7 @@ async def test_a_session_stays_with_its_old_key_beside_the_new_one_and_without_a
         assert link_now.checked > place.now() - timedelta(hours=1)
 
 
+@pytest.mark.whole
 async def test_a_database_that_takes_nothing_loses_no_refresh_token_and_the_loop_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -276,6 +276,7 @@ def with_query(address: str, **changed: str | None) -> str:
     return parts._replace(query=urlencode(query)).geturl()
 
 
+@pytest.mark.whole
 def test_a_name_is_its_first_owners_and_each_page_says_what_to_do(tmp_path: Path) -> None:
     lists = 'c.OAuthenticator.allowed_groups = {"thesis"}\nc.OAuthenticator.blocked_users = {"cem"}'
     lists += '\nc.Authenticator.username_map = {"eve": "fay", "fay": "ada"}'

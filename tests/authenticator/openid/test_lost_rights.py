@@ -95,6 +95,7 @@ def test_whose_last_role_was_taken_away_has_no_access_and_no_administrator_right
         assert secrets_shown(hub, op) == []
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("claims", "let_in"),
     [
@@ -150,6 +151,7 @@ USERINFO = [
 ]
 
 
+@pytest.mark.whole
 @pytest.mark.hub("6.1")
 @pytest.mark.parametrize("fault", USERINFO, ids=lambda fault: str(vars(fault))[:40])
 def test_user_information_that_cannot_be_had_is_needed_by_nobody_whose_id_token_has_all(

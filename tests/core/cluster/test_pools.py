@@ -490,6 +490,7 @@ def test_ids_of_products_that_read_alike_differ() -> None:
 WORDS = st.text(string.ascii_letters + string.digits + "-._", max_size=63)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(200)
 @given(

@@ -236,6 +236,7 @@ def test_whoever_is_let_in_gets_a_device_however_the_scheduler_chooses(
         assert scheduler.place(template), f"{template} of {everybody} finds nothing beside {scheduler.taken}"
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(200)
 @given(
@@ -292,6 +293,7 @@ class Scheduler:
 AMOUNTS = st.lists(st.integers(0, 3), min_size=4, max_size=4)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(400)
 @given(

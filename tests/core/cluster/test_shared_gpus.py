@@ -87,6 +87,7 @@ def test_cards_are_unknown_if_the_list_of_a_node_cannot_be_parsed(text: str) -> 
     assert "cannot be read" in found.pools["gpu"].nodes[0].why
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @given(st.text(max_size=40))
 def test_no_text_of_a_pod_breaks_the_count(text: str) -> None:

@@ -304,6 +304,7 @@ def test_who_still_runs_on_an_offer_counts_in_its_curve() -> None:
     assert beyond(other, 60.0) < beyond(same, 60.0)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_the_curve_alone_looks_further_back() -> None:
     history = DurationHistory([PastUse("ada", ONE, n * HOUR, 60.0 if n < 3000 else 6000.0) for n in range(6000)])

@@ -177,6 +177,7 @@ async def test_a_mail_speaks_its_readers_language_also_after_a_restart_else_the_
         assert last["Subject"].startswith("サーバーは") and "GPU" in last.get_content()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", [WebhookThatFails, WebhookThatRedirects, WebhookThatHangs])
 async def test_a_receiver_that_does_not_take_it_has_reached_nobody_and_is_one_line_of_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: type[WebhookAsTold]

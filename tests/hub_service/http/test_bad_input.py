@@ -68,6 +68,7 @@ ANY_JSON = st.recursive(
 BODIES = st.dictionaries(KEYS | WHOLE_TEXT, ANY_JSON, max_size=6) | ANY_JSON
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Ask, Started, Ended, Stopped, Report, TicketRequest])
 def test_any_json_is_a_message_or_a_sentence_that_can_be_sent(kind: type[object]) -> None:

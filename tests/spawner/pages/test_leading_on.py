@@ -98,6 +98,7 @@ def test_who_has_a_place_in_line_never_reads_that_the_server_does_not_run(browse
     browser.wait_for_url("**/user/ben/lab/tree/x", wait_until="commit")
 
 
+@pytest.mark.whole
 def test_a_place_that_is_not_known_yet_is_told_as_soon_as_it_is(browser: Page, hub: PlayedHub) -> None:
     hub.pending = False
     hub.to_script = hub.to_window = "unknown"

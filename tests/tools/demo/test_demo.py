@@ -223,6 +223,7 @@ def server_of(visitor: Visitor, user: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_a_demo_runs_the_loop_survives_its_own_death_and_leaves_nothing(account: PlainAccount) -> None:
     """T16: it is started from a background process whose SIGINT a shell may have ignored, and stops all the same."""

@@ -654,6 +654,7 @@ async def test_a_stop_that_the_hub_does_not_hear_is_tried_again(tmp_path: Path) 
         assert ("ada", "") not in r.engine.state.facts
 
 
+@pytest.mark.whole
 async def test_a_stop_that_the_hub_refuses_is_sent_again_after_a_pause_that_grows(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")
