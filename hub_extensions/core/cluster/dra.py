@@ -53,8 +53,9 @@ class DraPool:
         foreign: number of devices that are not available because of claims of pods that this hub did not start.
         memory_bytes, sm_count: memory and SMs (streaming multiprocessors) of the smallest device; None if not known.
         nodes: the numbers for administrators, node by node.
-        costs: name of another template -> the largest number of its devices that become unavailable when a device of
-            this template is allocated. They are the same devices or share a card.
+        costs: name of another template -> the largest number of that template's devices that become unavailable when a
+            device of this template is allocated. The two templates select the same devices, or devices on the same
+            cards.
     """
 
     base: str
@@ -313,9 +314,10 @@ class _Selected:
     Attributes:
         base: id of the offer without ``@`` and the card.
         on: card -> the selected devices, and how many of them are available if nothing is allocated on the card.
-        products: names of their cards.
-        memory: their sizes in bytes; None for a size that is not known.
-        multiprocessors: their numbers of SMs; None for a number that is not known.
+        products: product names of the cards that the selected devices are on.
+        memory: the different memory sizes of the selected devices in bytes; None for a size that is not known.
+        multiprocessors: the different numbers of SMs (streaming multiprocessors) of the selected devices; None for a
+            number that is not known.
     """
 
     def __init__(self, base: str, wanted: Mapping[str, str], cards: Iterable[_CounterCard]) -> None:

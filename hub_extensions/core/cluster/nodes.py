@@ -291,10 +291,12 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
 
 
 def _unlabelled(node: NodeFacts, before: Mapping[str, str], config: ClusterConfig) -> NodeReading:
-    """Return the devices of a node that has lost its product label: of its earlier kinds, with an unknown number.
+    """Return the devices of a node that has lost its product label.
+
+    They are of the kinds that the node had before, and their number counts as not known.
 
     Args:
-        before: the labels that the node had with its product label.
+        before: the labels of the node from the time when it still had its product label.
     """
     why, there = explain("node-unlabelled", label=NODE_PRODUCT), replace(node, labels={**before, **node.labels})
     kinds, closed = _kinds_of(there, config.resources), _is_closed_for_good(there, config)

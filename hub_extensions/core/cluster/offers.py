@@ -169,7 +169,10 @@ def _sizes(pool: Pool, offers: OfferConfig) -> Iterable[int]:
 def _share_of_memory(pool: Pool, gib: int) -> int | None:
     """Return an amount of memory as a share of the pool's smallest card, in thousandths.
 
-    None if the card does not have more memory than that, or if its memory is not known.
+    None if the card's memory is not larger than this amount, or is not known.
+
+    Args:
+        gib: the amount of memory in GiB.
     """
     if pool.memory_bytes is None:
         return None
@@ -263,7 +266,15 @@ def _fraction(whole: GpuOffer, pool: Pool, share: int, by: Mechanism) -> GpuOffe
 
 
 def _part_title(whole: GpuOffer, pool: Pool, part: str) -> str:
-    """Return the title of a part of a card. It has the card's name if the whole card's title has it."""
+    """Return the title of an offer for a part of a card.
+
+    The title has the name of the card only if the title of the whole card has it too.
+
+    Args:
+        whole: the offer of the whole card.
+        pool: the pool of such cards.
+        part: the beginning of the title, which names the part.
+    """
     return part + whole.title.removeprefix(_title(pool))
 
 

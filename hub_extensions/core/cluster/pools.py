@@ -90,8 +90,8 @@ class Pool:
         node_labels: node affinity with which a pod gets a device of this pool and no other.
         claim_template: name of the ResourceClaimTemplate for DRA; "" otherwise.
         nodes: the numbers for administrators, node by node.
-        costs: id of another pool -> the largest number of its devices that become unavailable when a device of this
-            pool is given. They are the same devices or share a card.
+        costs: id of another pool -> the largest number of that pool's devices that become unavailable when a device of
+            this pool is given. The two pools have the same devices, or devices on the same cards.
         rooms: node name -> its devices; empty if not known.
     """
 
@@ -166,7 +166,8 @@ def survey_pools(
     Args:
         view: the objects of the cluster.
         offers, config: the settings.
-        names: `PoolSurvey.names` of the last survey; empty at first.
+        names: key of each pool that existed in any earlier survey -> its id (`PoolSurvey.names` of the last survey).
+            Empty for the first survey.
         leases: ids of this hub's leases. A pod whose label has another lease, or none, is not a server of this hub.
         ours: uids of further pods that are servers of this hub: those started before this package was installed.
         kept: a cache of the devices of each node; None counts every node again.
@@ -226,9 +227,10 @@ def read_in_steps(
 
     Args:
         view: the objects of the cluster.
-        leases, ours: as in `survey_pools`.
-        kept: the cache.
-        resources: `OfferConfig.resources`; None if the settings have none.
+        leases: ids of this hub's leases. A pod whose label has another lease, or none, is not a server of this hub.
+        ours: uids of further pods that are servers of this hub: those started before this package was installed.
+        kept: the cache of the devices of each node.
+        resources: renamed resource -> offer id (`OfferConfig.resources`); None if the settings have none.
     """
     config = replace(config, resources=resources or {})
     holders = _Holders(view, leases, ours)
@@ -275,7 +277,7 @@ class _Holders:
     Attributes:
         pods: all of these pods.
         our_names: (namespace, name) of the pods that are servers of this hub.
-        bound: see `PoolSurvey`.
+        bound: ids of the leases (servers' rights to a device) whose devices are counted as used.
     """
 
     def __init__(self, view: ClusterView, leases: Collection[str], ours: Collection[str]) -> None:
@@ -516,7 +518,7 @@ def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, st
     """Count all pools by the administrator's capacity minus the visible pods, because the nodes may not be read.
 
     Args:
-        names: `PoolSurvey.names` of the last survey.
+        names: key of each pool that existed in any earlier survey -> its id. The result has the same names.
         holders: the pods that hold devices.
     """
     why = "this hub may not read the nodes: the totals are what c.GpuCluster.capacity says"

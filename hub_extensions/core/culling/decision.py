@@ -95,9 +95,9 @@ def decide(
         policy: the limits for this server.
         now: the present time of the running clock, which stands still while hub or service is down.
         warned: since when a warning is shown (`ServerFacts.warned`); `None` if none is shown.
-        warned_for: the cause of that warning (`ServerFacts.cause`); `None` if it counts for any end. The warning also
-            counts for another end that could be foreseen then. It does not count for an end that came nearer later,
-            because an administrator changed the limits.
+        warned_for: the cause of that warning (`ServerFacts.cause`); `None` if the warning counts for any end. A warning
+            also counts for an end by another cause, if that end is at least `policy.warn` after the warning began. So
+            it does not count for an end that came nearer because an administrator changed the limits.
         promised: the end that the last countdown showed (`ServerFacts.promised`); `None` if none was shown.
     """
     ends = _ends(evidence, policy, now)
@@ -265,11 +265,15 @@ def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCause
 def _due(
     end: StopCause, policy: CullPolicy, now: datetime, warned: datetime | None, warned_for: Cause | None
 ) -> StopCause:
-    """Postpone this end until its warning has been shown for `policy.warn`, and set since when it is shown.
+    """Return an end, postponed until its warning has been shown for `policy.warn`, with the time of that warning.
 
     Args:
+        end: the cause that ends the server, with its time.
+        policy: the limits for the server.
+        now: the present time of the running clock, which stands still while hub or service is down.
         warned: since when a warning is shown; `None` if none is shown.
-        warned_for: the cause of that warning; `None` if it counts for any end.
+        warned_for: the cause of that warning; `None` if it counts for any end. A warning also counts for an end by
+            another cause that is at least `policy.warn` after the warning began.
     """
     since = now
     if warned is not None and (warned_for in (None, end.cause) or end.at >= warned + policy.warn):

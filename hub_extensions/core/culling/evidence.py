@@ -50,8 +50,8 @@ class Evidence:
         memory_held: whether something holds memory of the device; `None` if that is not known.
         wanted: whether somebody waits for such a GPU.
         run_ended: when the last work of at least `LONG_RUN` ended; `None` if there was none.
-        ends_at: the end of the lifetime that its user was shown or given, before which the lifetime does not end;
-            `None` if none was.
+        ends_at: the latest end of the lifetime that the user was shown, or that *Keep* or an administrator has set. The
+            lifetime does not end the server before this time. `None` if there was none.
         extensions: how often its user has extended the lifetime.
         orders: causes that somebody ordered, which stop the server whatever it does (`StopRecord.orders`).
         saves_for: how long before the time of an order the server begins to save.
@@ -96,11 +96,12 @@ class ServerFacts:
         warned: since when a warning is shown for the present countdown; `None` if none is shown.
         cause: the cause of the present or the last countdown; `None` if none has been shown.
         promised: the end that the countdown shows, or showed last. The limits of culling never end the server before
-            it. `None` if none was shown.
+            this time. `None` if no end was shown.
         busy_since: when the GPU last began to be busy; `None` if it has not been busy yet.
         unknown_since: since when measurements are missing in the present idle window; `None` if they are not missing
             now.
-        missed: for how much of the idle window before that there are no measurements.
+        missed: total length of the earlier gaps without measurements in the present idle window, without the gap that
+            began at `unknown_since`.
         announced: the end of which the user is warned; `None` without a warning.
         reached: the ways by which the warning has reached the user: an open page, or names of channels (webhook,
             e-mail).
@@ -166,7 +167,18 @@ def evidence_of(
 ) -> Evidence:
     """Combine what is remembered of a server with present measurements and orders.
 
-    `Evidence` describes the parameters.
+    Args:
+        facts: what the service remembers of the server.
+        use_known: whether the use of the GPU is known now.
+        last_activity: when the hub last saw activity of the server; `None` if not known.
+        busy_kernels, busy_terminals: counts from the server's report; `None` if they are not known.
+        used: whether the device was measured as busy at some time since the start.
+        memory_held: whether something holds memory of the device; `None` if that is not known.
+        wanted: whether somebody waits for such a GPU.
+        orders: causes of a stop that somebody ordered.
+        saves_for: how long before the time of an order the server begins to save.
+        no_session: whether the server's user has no sign-on session.
+        orphaned_at: time from which an idle server stops because of `no_session`; `None` if it does not.
     """
     return Evidence(
         offer=facts.offer,

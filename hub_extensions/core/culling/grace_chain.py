@@ -22,7 +22,7 @@ class GraceChain:
     `None` means that a setting is not configured, so that its default counts.
 
     Attributes:
-        deletion: ``delete_grace_period``.
+        deletion: KubeSpawner's ``delete_grace_period``, the time that a pod gets to end when its server is stopped.
         eviction: ``terminationGracePeriodSeconds`` of the pods, which counts when a node is emptied.
         slow_stop: ``slow_stop_timeout``, the longest time before the hub answers a request to stop.
         deadline: the time after which a stop counts as failed (``stop_deadline_minutes``).
@@ -52,7 +52,7 @@ class WeakLink:
 
 
 def weak_links(chain: GraceChain) -> Iterator[WeakLink]:
-    """Yield each grace period (time that a server's pod gets to end) that is too short or too long for the others."""
+    """Yield each setting that is too short for a kernel to end, or too long or too short for another setting."""
     deletion = KUBESPAWNERS_OWN if chain.deletion is None else chain.deletion
     if deletion < KERNELS_NEED:
         whose = "KubeSpawner's own " if chain.deletion is None else ""

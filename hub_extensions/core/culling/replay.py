@@ -64,7 +64,8 @@ class PlayedUse:
             work.
         freed: device time that others could have used after the stop.
         rule: name of the rule of the policy file that would have stopped it; "" for the limits of ``c.GpuCulling``.
-        undecided: True if the rule that applies depends on the user's groups, and these are not known.
+        undecided: True if the rule, at some time, depended on the user's groups, and these are not known. False if the
+            server would have been stopped.
     """
 
     use: MeasuredUse
@@ -158,8 +159,8 @@ class ReplaySummary:
         stopped: cause -> number of uses that would have been stopped for it.
         came_back: the uses whose stop would have hit a user at work.
         by_rule: (rule, cause) -> number of uses that would have been stopped by it; the rule "" is ``c.GpuCulling``.
-        undecided: number of uses for which the rule depends on groups that are not known. While that was so, nothing
-            stopped them.
+        undecided: number of uses that were not stopped and for which, at some time, the rule depended on groups that
+            are not known. At such times the replay stops no server.
     """
 
     uses: int

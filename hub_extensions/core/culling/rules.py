@@ -205,7 +205,7 @@ def doubts(
 ) -> Iterator[RuleProblem]:
     """Yield what is valid but probably not intended: a name that does not exist, or a rule that can never apply.
 
-    A rule never applies if an earlier rule fits every server that it fits.
+    A rule can never apply if a rule before it in the file fits all of the same servers.
 
     Args:
         groups: the existing groups; None or empty if they are not known, so that groups are not checked.

@@ -50,7 +50,8 @@ class LeaseFigure:
     Attributes:
         source: a key of `WHO`; ``none`` if there is no measurement.
         age: age of the measurement; `None` if there is none, or if its age is not known.
-        why: why there is none, a key of `core.gpu.dcgm.WHY` or of `TEXTS`; "" if there is one.
+        why: why there is no measurement, a key of `core.gpu.dcgm.WHY` or of `TEXTS`; "" if there is one. For a
+            measurement by the server's own report, why nothing else measures the GPU.
     """
 
     source: str
@@ -60,11 +61,11 @@ class LeaseFigure:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What would measure an offer's GPUs. It is used while no server has such a GPU.
+    """What would measure the GPU of a server with an offer if one started now. Used while no server has the offer.
 
     Attributes:
-        source: a key of `WHO`; ``none`` if nothing would measure them.
-        why: why nothing would measure them, a key of `TEXTS`; "" if something would.
+        source: a key of `WHO`; ``none`` if nothing would measure the GPU.
+        why: why nothing would measure the GPU, a key of `TEXTS`; "" if something would.
     """
 
     source: str
@@ -81,9 +82,10 @@ def outlook_of_pool(
     answers: bool,
     by_claim: bool = False,
 ) -> Outlook:
-    """Return what would measure the devices of a cluster's pool (all devices of one kind).
+    """Return what would measure the GPU of a server if it got a device of a cluster's pool now.
 
     Args:
+        pool: id of the pool (all devices of one kind).
         nodes: names of the nodes with such devices.
         every: names of all nodes of the cluster.
         kinds: the devices that exporters measure now; `None` if Prometheus has not answered yet.
@@ -109,9 +111,10 @@ def source_of(
 
     Args:
         figures: the last measurement of each server with this offer.
-        outlook: what would measure the GPUs; used if no server has the offer.
+        outlook: what would measure the GPU of a server with this offer if one started now. Used if no server has the
+            offer, or if a GPU is not measured and its measurement has no reason for that.
         shared: whether several servers may use the same device.
-        since: when this state began.
+        since: the time from which the result counts as valid, which is shown with it.
     """
     known = [each for each in figures if each.source != "none"]
     sources = Counter(each.source for each in known)

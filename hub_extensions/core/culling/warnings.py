@@ -27,10 +27,11 @@ def last_warning(stops_at: datetime, policy: CullPolicy) -> datetime:
 
 
 def is_announced(facts: ServerFacts, stops_at: datetime | None) -> bool:
-    """Return whether this end is the one that was announced last. A difference of less than `SAME_END` does not count.
+    """Return whether the user was warned of this end last. Times that differ by less than `SAME_END` are the same end.
 
     Args:
-        stops_at: the end; `None` if there is none.
+        facts: what the service remembers of the server, with the end of which the user was warned last.
+        stops_at: the end in question; `None` if there is none, and the result is then False.
     """
     return facts.announced is not None and stops_at is not None and abs(stops_at - facts.announced) < SAME_END
 

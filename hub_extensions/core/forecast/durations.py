@@ -103,7 +103,7 @@ class UsesOf:
     """The latest finished uses of one user, or of one offer, as arrays, the latest first.
 
     Args:
-        uses: array of `USE`.
+        uses: one row of the type `USE` (time asked, length, offer, whether a limit ended it) for each use.
     """
 
     __slots__ = ("_limited", "_uses")
@@ -139,7 +139,7 @@ class UsesOf:
         """Return these uses and a later one, at most `most` in all.
 
         Args:
-            use: the later use, as an array of one `USE`.
+            use: the later use, as an array with one row of the type `USE`.
             most: the oldest uses beyond this number are left out.
         """
         return UsesOf(np.concatenate((use, self._uses[: most - 1])))
@@ -233,8 +233,8 @@ class DurationHistory:
     def _learn(self, use: PastUse) -> None:
         """Update the weights of the sources from a finished use, by one step of expectation maximisation.
 
-        A source is a kind of past uses, such as those of the same user. One that has no past use to compare with this
-        one keeps its weight.
+        A source is a kind of past uses, such as those of the same user. The weights change by how near the past uses of
+        each source are to the length of the finished use. A source without any past uses keeps its weight.
         """
         own, same = self.of(use.user), self.of_offer(use.offer)
         over = np.ones((1, len(own)), dtype=bool)
@@ -317,15 +317,15 @@ class _Sources:
         trust: weights of the kinds of past uses.
         curves: the survival curve of each server's offer.
         ages: seconds for which each server has held its GPU; 0 if it waits.
-        limits: longest time for which it may; infinite without a limit.
+        limits: longest time in seconds for which each server may have its GPU; infinite without a limit.
         asked, offers: when the user's finished uses were asked for, and the numbers of their offers.
         there: False for the unused end of a row, because users have different numbers of uses.
         lives: lengths of the user's finished uses, then of the uses of the same offer by anybody.
         longer: whether each of `lives` is longer than the server has held its GPU already.
         in_offer: weight of each past use of the same offer by anybody.
         last: column of the last of `lives`.
-        below: probability, by the survival curve, of a life up to the time held so far.
-        beyond: total weight of the curve's lives that are longer than that.
+        below: probability, by the survival curve, of a life that is not longer than `ages`.
+        beyond: total weight of the survival curve's lives that are longer than `ages`.
     """
 
     def __init__(
@@ -361,7 +361,11 @@ class _Sources:
         self.beyond = self.trust[:, POOL] * above
 
     def by_curve(self, rows: Places) -> Iterator[tuple[Curve, Flags]]:
-        """Yield each survival curve that occurs in these rows (servers), and a mask of the rows that have it."""
+        """Yield each survival curve of these servers once, with a mask of those rows whose servers have this curve.
+
+        Args:
+            rows: the rows of the servers.
+        """
         curves = [self.curves[row] for row in rows.tolist()]
         for curve in dict.fromkeys(curves):
             yield curve, np.array([each is curve for each in curves])

@@ -110,7 +110,8 @@ class _Episode:
         began: when its first ticket joined.
         errors: for each wait, log time, log(1 + minutes), by which it was longer than the simulated P90 (negative if
             shorter).
-        limit: mean advantage, over the waits with an enforced limit, of that limit as P90 over the forecast P90.
+        limit: how much better the enforced limit would have been as P90 than the forecast P90: the quantile loss of
+            the forecast minus that of the limit, as a mean over the waits with such a limit.
     """
 
     began: float
@@ -124,8 +125,8 @@ class _Batch:
 
     Attributes:
         joined, ended: beginning and end of the first of these waits.
-        gain: mean advantage, in log time (log(1 + minutes)), of forecasts that are corrected by the wait of the first
-            ticket in line.
+        gain: by how much the error of the median would have been smaller if it had been corrected by the wait of the
+            first ticket in line, in log time (log(1 + minutes)), as a mean over these waits.
     """
 
     joined: float
@@ -156,7 +157,8 @@ class BusyEpisodes:
         Args:
             simulated: the interval that was simulated when the ticket joined the line.
             waited: seconds that the ticket waited.
-            at_most: the longest wait that enforced limits allowed then. None if there was no such limit.
+            at_most: the longest wait, in seconds, that enforced limits allowed when the ticket joined. None if there
+                was no such limit.
             joined: when the ticket joined, by any clock. Infinite if not known; all such waits count as one episode.
         """
         lessons, ended = self.lessons, joined + waited

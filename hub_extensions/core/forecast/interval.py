@@ -24,7 +24,7 @@ class Interval:
 
     Attributes:
         p10, p50, p90: the wait is shorter than this with a probability of 10, 50 and 90 %.
-        within: the probability of a start within each of `SOON`.
+        within: the probabilities of a start within 15 min, within 1 h and within 4 h (`SOON`).
     """
 
     p10: float

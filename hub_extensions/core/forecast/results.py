@@ -119,7 +119,7 @@ class PoolView:
         finished: number of finished uses that the forecast has learned from.
         held: number of leases (servers that have a device now).
         people: number of users who have a lease; 0 if the leases have different sizes.
-        ending: number of leases that will probably end within `SOON_END`.
+        ending: number of leases that will probably end within 1 h (`SOON_END`).
     """
 
     finished: int
@@ -160,7 +160,7 @@ class Given:
         ahead: number of tickets that were ahead.
         played, shown: the interval as simulated, and as the user saw it.
         at_most: the upper bound of the wait in seconds. None if there was none.
-        rough: whether it was shown as rough.
+        rough: whether the user saw it marked as rough, because earlier forecasts for the pool were few or inaccurate.
         end: ``started``; ``left`` or ``changed`` if the outcome cannot be known; "" while the ticket waits.
         waited: seconds from the forecast to the start. None if the server has not started.
         over: when the wait ended. None while the ticket waits.
@@ -230,7 +230,7 @@ class Accuracy:
         coverage_80: share of the waits between P10 and P90; 0.8 is right.
         median_error: median difference between P50 and the real wait, in seconds.
         worse_than_plain: whether the median of earlier waits would have been a better forecast.
-        rough: whether users see the forecasts marked as rough.
+        rough: whether users see the forecasts marked as rough, because too few are judged or they are inaccurate.
     """
 
     pool: str
@@ -383,7 +383,8 @@ def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequen
 def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:
     """Return the reason to show with a likely wait; None if there is nothing to explain.
 
-    It is when the servers that have such a GPU usually end. If that may not be shown, it explains the upper bound.
+    The reason tells when the servers that have such a GPU usually end. If there are too few users to show that, the
+    reason of the upper bound is returned. That one comes first if the user's place in line ends before the wait.
     """
     if bound.reason is not None and bound.reason.reason == "place-ends-first":
         return bound.reason

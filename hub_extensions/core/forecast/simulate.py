@@ -75,7 +75,8 @@ class Wish:
         share: thousandths of each of `devices` devices.
         holder: the ticket's user and offer, for which it is drawn how long the server will hold its GPU.
         devices: number of devices.
-        place: the ticket's place in this line (a serial number). Tickets with equal places are served in their order.
+        place: the ticket's place in this line (a serial number). Of several tickets with the same place, the one that
+            comes first in `SimulationState.waiting` is served first.
         held_up: True if nobody can get this offer now. The ticket still keeps its place in line.
         shown: whether a likely wait may be shown for this offer.
     """
@@ -415,7 +416,8 @@ def _start_in(pools: Sequence[_Slots], lives: Sequence[FloatArray]) -> FloatArra
     If several pools have a free slot at the same time, it starts in the one that the user prefers.
 
     Args:
-        pools: the pools in whose lines the ticket waits, in the user's order of preference.
+        pools: the pools in whose lines the ticket waits, in the user's order of preference. Each is divided into slots;
+            a slot is the room for one share on a device.
         lives: for each pool, how long the server would hold its GPU, in each possible future.
     """
     free = np.array([pool.next_free() for pool in pools])
@@ -479,7 +481,7 @@ def simulate_admissions(
 ) -> list[SimulatedAdmission]:
     """Simulate one possible future with given lives (lengths of uses), and return its admissions in their order.
 
-    They are compared with those of the real queue.
+    Tests and ``benchmarks/discipline.py`` compare these admissions with those of the real queue.
 
     Args:
         state: the lines.
@@ -533,9 +535,10 @@ class _Events:
     """Lines that depend on each other, simulated event by event.
 
     Lines depend on each other if tickets accept several offers, by the limit of simultaneous starts, and by the limit
-    per user. At each moment, the first ticket at the head of a line for which a device is free is admitted, and then
-    the next, until no such ticket is left. Then the world moves on to the next end of a use or, if too many servers are
-    starting, to the next end of a start. The worlds are simulated side by side, but each has its own present time.
+    per user. At each moment, tickets at the head of a line are admitted one after another, as long as a device is free
+    for one of them. Then the time of the world (possible future) moves on to the next end of a use. If too many servers
+    are starting, it moves on to the next end of a start. The worlds are simulated side by side, but each has its own
+    present time.
     """
 
     def __init__(
@@ -628,7 +631,9 @@ class _Events:
                 self._queues_of[ticket, at], self._positions_of[ticket, at] = line, position
 
     def _limit_users(self, waiting: Sequence[Waiting]) -> None:
-        """Fill the arrays about the limit of GPUs per user: the servers that count, and the tickets that it may delay.
+        """Fill the arrays about the limit of GPUs per user.
+
+        They contain the servers that count towards the limit, and the tickets that the limit may delay.
 
         Args:
             waiting: the tickets.

@@ -71,7 +71,8 @@ class WaitModel:
             pool: the devices of one kind for which the user waited.
             played: the interval that was simulated when the user joined.
             waited: seconds that the user waited.
-            at_most: the longest wait that enforced limits allowed then. None if there was no such limit.
+            at_most: the longest wait, in seconds, that enforced limits allowed when the user joined. None if there was
+                no such limit.
             joined: when the user joined, by any clock. Infinite if not known.
         """
         self._episodes.setdefault(pool, BusyEpisodes()).matured(played, waited, at_most, joined)
@@ -96,10 +97,16 @@ class WaitModel:
         go_on: Callable[[], bool] = always,
         now: float = math.inf,
     ) -> Waits:
-        """Return the likely waits of the lines. The other arguments are those of `likely_waits`.
+        """Return the likely wait of each ticket, and for each of `asks` the wait of a user who joins its line last.
 
         Args:
             queue: the lines, devices and leases, as the simulation takes them.
+            seed: seed of the random numbers.
+            asks: offers for which the wait of an additional user who joins last is simulated too.
+            at_most: ticket -> longest wait that enforced limits allow, in seconds. None, or a missing ticket: no limit.
+            go_on: called now and then; if it returns False, the computation stops and raises `GivenUp`.
+            now: the present time in seconds, by the clock of `joined` in `matured`. Infinite if not known; forecasts
+                are then not corrected by the wait of the first ticket in line.
         """
         return likely_waits(
             queue, self.histories, self._episodes, seed=seed, asks=asks, at_most=at_most, go_on=go_on, now=now
@@ -109,6 +116,7 @@ class WaitModel:
         """Return the likely wait of each ticket in line, and for each offer the wait of a user who joins its line now.
 
         Args:
+            inputs: a snapshot of the queue, and what is known about when servers were asked for and will end.
             seed: seed of the random numbers.
             go_on: called now and then; if it returns False, the computation stops.
 
@@ -216,8 +224,8 @@ class _PoolView:
         lessons: the corrections that follow from earlier forecasts.
         first: the first ticket in line. None if nobody waits.
         now: the present time, by the clock of the earlier forecasts.
-        nameless: whether the pool has too few users to distinguish them. The quantiles are then those of two
-            simulations, the second one with lives (lengths of uses) drawn from the survival curve.
+        nameless: whether the pool has too few users to distinguish them. The quantiles of the wait are then taken from
+            two simulations together, the second one with lives (lengths of uses) drawn from the survival curve.
     """
 
     lessons: Lessons
@@ -243,9 +251,10 @@ class _PoolView:
         """Return the likely wait, or None if the server never starts in too many of the simulated futures.
 
         Args:
-            starts: the start in each possible future.
-            by_curve: the start in each possible future of the second simulation. None if there was none.
-            most: longest wait that enforced limits allow. None if there is no such limit.
+            starts: seconds until the start, in each possible future.
+            by_curve: the same from a second simulation, in which lengths of uses are drawn from the survival curve.
+                None if there was no second simulation.
+            most: longest wait, in seconds, that enforced limits allow. None if there is no such limit.
             ticket: the ticket. None for a user who would join last.
         """
         others = by_curve if self.nameless and by_curve is not None else ()

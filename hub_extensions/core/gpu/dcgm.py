@@ -295,12 +295,14 @@ def measures(
 ) -> bool:
     """Return whether an exporter measures devices of a MIG profile on one of these nodes.
 
+    If no label of a series is the name of any node in `every`, exporters do not report nodes. Then the node is not
+    checked, and the profile alone decides.
+
     Args:
         kinds: the devices that exporters measure now.
         profile: the MIG profile; None for whole cards.
         nodes: names of the nodes in question.
-        every: names of all nodes; () stands for `nodes`. If no label of a series contains any of them, the node is not
-            checked.
+        every: names of all nodes of the cluster; if empty, `nodes` are taken for all.
     """
     known, all_known = _spellings_of(nodes), _spellings_of(every or nodes)
     spelled = [(kind, frozenset(chain.from_iterable(map(_spellings_of_host, kind.hosts)))) for kind in kinds]
@@ -329,7 +331,7 @@ def names_a_node(hosts: Iterable[str], nodes: Iterable[str]) -> bool:
 def _spellings_of(nodes: Iterable[str]) -> frozenset[str]:
     """Return the names of the nodes in lower case, for comparison with labels.
 
-    For a name with a domain, the name without it and with a trailing ``/`` is added. It stands for "in any domain".
+    For a name with a domain, such as ``a.example.org``, ``a/`` is added too, which stands for ``a`` in any domain.
     """
     known = {name.lower() for name in nodes}
     return frozenset(known | {f"{name.partition('.')[0]}/" for name in known if "." in name})
@@ -395,7 +397,14 @@ def describe(series: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
 
 
 def _described(labels: Mapping[str, str]) -> tuple[bool, str]:
-    """Return (whether the series names the pod that uses its device, the sentence about it)."""
+    """Return whether a series of GPU use names a pod that uses the device, and a sentence about the series.
+
+    The sentence is for administrators. It says whether such a series can be used, and if not, what to change. A series
+    of another program than dcgm-exporter counts as naming no pod.
+
+    Args:
+        labels: labels of the series, with the metric's name as ``__name__``.
+    """
     metric = labels.get("__name__", "")
     names = ", ".join(sorted(name for name, text in labels.items() if text and name != "__name__")) or "none"
     unusable = f"{metric} with the labels {names} cannot be used"

@@ -71,8 +71,11 @@ class Device:
     def under(self, identity: str) -> Device:
         """Return this device with an identity from an earlier reading of the GPUs, if it can be the same device.
 
-        It can be if the two identities differ only in a GPU instance or placement that one of them lacks, because the
-        driver did not report it. Otherwise return the device unchanged.
+        That is possible if one of the two identities lacks a GPU instance or placement, because the driver did not
+        report it, and the rest of them is equal. Otherwise return the device unchanged.
+
+        Args:
+            identity: the identity from the earlier reading.
         """
         own, other = self.identity.split("|"), identity.split("|")
         if identity == self.identity or len(own) != len(other) or own[:2] != other[:2]:

@@ -88,7 +88,8 @@ class UseSign:
     Attributes:
         kind: ``gpu``, ``report`` (the server's own report about the GPU), ``kernels``, ``terminals``, ``activity``.
         value: ``busy``, ``idle`` or ``unknown``.
-        source: what reported it: as in `DeviceSample`, or ``report``, ``hub``.
+        source: what reported the fact: ``nvml``, ``gpm``, ``dcgm``, ``simulated`` or ``none`` for a measurement of the
+            GPU (`DeviceSample.source`), ``report`` for the server's extension, ``hub`` for the hub.
         at: wall-clock time of the fact; None if not known.
         decides: whether the decision to stop the server or not is based on this fact now.
     """

@@ -69,8 +69,9 @@ class OfferId(str):
         """Return the id of a part of this device.
 
         Args:
-            share: thousandths of the device; the whole returns this id itself.
-            gib: GiB of the device's memory, which then stand in the id in place of the share; 0 for a part by share.
+            share: thousandths of the device; 1000 (the whole device) returns this id unchanged.
+            gib: size of a part by memory, in GiB. The id then has this size instead of the share. 0 for a part by
+                share.
         """
         if share == WHOLE:
             return self

@@ -99,7 +99,7 @@ class UserOptions:
                 none.
 
         Raises:
-            UserOptionsError: as `from_dict`.
+            UserOptionsError: a field is unknown, or a value is not of the form that `from_dict` accepts.
         """
         options: dict[str, Any] = {
             key: values for key, values in fields.items() if key not in ("_xsrf", ALSO) and list(values) != [""]

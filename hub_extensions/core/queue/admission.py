@@ -315,7 +315,10 @@ class _OnNodes:
         return self._before[wish.nodes][position]
 
     def shares_of(self, wish: NodeWish) -> tuple[set[int], int]:
-        """Return the shares that tickets for one of the wish's nodes ask for, and the number of such tickets.
+        """Return which shares are asked for on the nodes of a wish, and by how many tickets.
+
+        The shares are those of the tickets that may use one of these nodes, and the wish's own. The number of such
+        tickets is at least 1.
 
         Args:
             wish: the nodes that a server may use, and the share of a device (thousandths) that it needs.
@@ -372,7 +375,7 @@ def _why(
 
 
 def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, ...]:
-    """Return the availability of every offer: how many are free, and the wait of a user who joins the line now."""
+    """Return for every offer to how many servers it could be given, and the wait of a user who joins the line now."""
     capacity = Capacity(snapshot)
     queues = PoolQueues(snapshot, capacity)
     held_back = starts_left(snapshot.config.max_starting, snapshot.starting) <= 0

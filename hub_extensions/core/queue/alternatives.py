@@ -27,7 +27,10 @@ def smaller_free(wanted: GpuOffer, availabilities: Iterable[Availability]) -> tu
 
 
 def smaller(wanted: Sized, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """Return the offers with a GPU that are smaller than `wanted`, as in `smaller_free`, the largest first."""
+    """Return those of the offers that have a GPU and are smaller than `wanted`, the largest first.
+
+    `smaller_free` describes when an offer is smaller. Whether an offer is free makes no difference here.
+    """
     found = [offer for offer in offers if offer.id != CPU and _is_smaller(offer, wanted)]
     return tuple(sorted(found, key=size_of, reverse=True))
 

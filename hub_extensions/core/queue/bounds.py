@@ -143,13 +143,17 @@ def bounds_on_nodes(
     """Return the longest waits of tickets whose servers may use only some nodes of a pool.
 
     An earlier ticket that may use at least one of these nodes counts as if it took a device there. This can only raise
-    the longest wait. As long as somebody waits for these nodes, each of their devices is in use. Each ticket ahead
-    holds one device for at most one turn (its start, its lifetime, and its release).
+    the longest wait. As long as somebody waits for these nodes, each device on them is in use. The server of each
+    ticket ahead holds one device for at most one turn (its start, its lifetime, and its release).
 
     Args:
+        snapshot: everything on which an admission decides.
+        capacity: the devices that can still be given.
+        pool: id of the pool (all devices of one kind).
         mine: the nodes and the share that the tickets ask for, and the devices on these nodes.
         shares: the shares of a device that tickets for these nodes ask for.
         places: number of places whose longest wait will be read.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     wish, seen = mine
     why = _no_bound_on_nodes(snapshot, seen)

@@ -32,7 +32,7 @@ class OfferRoom:
         free: number of servers that could get a device now.
         unknown: whether the devices of some of these nodes cannot be counted.
         silent: whether a node with devices of the pool does not answer.
-        held_up: whether an admitted server finds no device there, because something outside this hub took it.
+        held_up: whether an admitted server finds no device on these nodes, because something outside this hub took it.
         part: whether the requirements of the server's pod give it other nodes than a pod without requirements.
         closed: number of devices that no new server gets, because an administrator drains them.
     """

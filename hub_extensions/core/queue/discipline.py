@@ -106,10 +106,12 @@ class Head:
     """The position of a ticket at the head of a line, which is served next there.
 
     Attributes:
-        place: the ticket's first place in the line (a serial number).
-        next_place: the place of the next ticket behind it that may be served.
-        ahead: (nodes, share) -> number of earlier tickets that wait for this share on these nodes, which are not those
-            of this ticket. Empty in a pool of which all servers may use the same nodes.
+        place: the earliest of the ticket's places in the line (a serial number).
+        next_place: the place of the next ticket in line that may be served after this ticket. A number above every
+            place if there is none.
+        ahead: (nodes, share) -> number of tickets ahead of this one that ask for the share on one of the nodes. A
+            ticket ahead asks for other nodes or another share than this ticket. Empty in a pool of which all servers
+            may use the same nodes.
     """
 
     place: int
@@ -168,8 +170,9 @@ def next_grant(
 ) -> Grant | None:
     """Return the first candidate of which an offer is free, with the first such offer; None if no candidate has one.
 
-    A ticket may have places for several offers in one line. An offer counts only if its place is before the place of
-    the next ticket in that line. If the ticket asked for the offer later, its place for it may be behind that ticket.
+    A ticket may have places for several offers in one line. An offer counts only if the ticket's place for this offer
+    is before the place of the next ticket in that line. An offer that was added to the ticket later can have a place
+    behind the next ticket.
 
     Args:
         candidates: the tickets at the head of a line.

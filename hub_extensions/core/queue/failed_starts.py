@@ -80,10 +80,14 @@ def reasons_of(report: Ended) -> tuple[Reason, ...]:
 
 
 def sentence(reasons: Iterable[Reason], offer: OfferId, t: Catalogue = ENGLISH) -> Pieces:
-    """Return the text for the user about a failed start: its reasons, and for a GPU that it was given back.
+    """Return the text for the user about a failed start.
+
+    It consists of the reasons and, unless the offer is CPU only, a sentence that the GPU was given back.
 
     Args:
+        reasons: why the start failed.
         offer: the offer that the server was to get.
+        t: the translations for the user's language.
     """
     why = in_pieces(reasons, t)
     return why if offer == CPU else (*why, SentencePiece(" "), SentencePiece(t("Your GPU was given back.")))
@@ -125,9 +129,9 @@ def after_ready(kept: Iterable[KeptFailure], user: str | None, server: str) -> t
 
 
 def taken_up(kept: Iterable[KeptFailure], user: str, server: str, offers: Iterable[OfferId]) -> tuple[KeptFailure, ...]:
-    """Remove the places in line that a failed start left to a server, if its new start has taken them.
+    """Remove the places in line that a failed start left to a server, if the server's new start has taken them.
 
-    It has if it accepts one of their offers.
+    The new start has taken them if it accepts at least one of the offers for which the places are kept.
 
     Args:
         kept: the failed starts that are remembered, with the places.

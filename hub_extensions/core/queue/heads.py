@@ -74,10 +74,10 @@ class PoolQueues:
         return at + 1 if at < len(queue.tickets) else None
 
     def came_before(self, pool: str, ticket: Ticket) -> int:
-        """Return how many tickets of all lines are served before this one, by the limit of simultaneous starts.
+        """Return how many tickets of all lines start before this one if too many servers are starting.
 
-        These are the tickets with an earlier place (a serial number) than this ticket has in this line. Of a ticket
-        with several places, the earliest counts.
+        These are the other tickets with an earlier place (a serial number) than this ticket has in the line of this
+        pool. Of another ticket with several places, the earliest counts.
         """
         firsts, place = self._known()[0], self._place(pool, ticket)
         itself = min(each.place for each in ticket.wanted_offers if each.offer in self._pool_of) < place

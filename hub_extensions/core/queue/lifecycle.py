@@ -165,7 +165,7 @@ class LeaseReading:
     """What was last seen of one lease on the machine or the cluster.
 
     Attributes:
-        ticket_lives: whether a lease that is starting still has its ticket.
+        ticket_lives: whether the ticket that got the lease has not ended. It matters only while the lease is starting.
         device: whether the device exists; on a cluster, whether the pod's node answers. None if that is not known.
         server_gone: whether no process or pod of the server runs any more, and none is expected.
         released: whether it is proved that no process of the server uses the device any more.

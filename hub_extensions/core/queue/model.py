@@ -223,7 +223,7 @@ class Availability:
         total: number of servers that could have the offer at the same time. None if not known.
         held: number of leases with this offer, without those whose device is lost.
         foreign: number of devices used by processes that this hub did not start.
-        lost: number of leases of this pool whose device is gone.
+        lost: number of leases of the offer's pool (all devices of one kind) whose device is gone.
         waiting: number of tickets in the line of the offer's pool.
         wait: the wait of a user who joins the line now.
         queue: name of the external queue (``Kueue``, ``KAI``) that decides who starts; "" without one.
@@ -263,12 +263,12 @@ class QueueSnapshot:
         devices: devices of one machine. None on a cluster, and while they are not known: nobody gets a GPU then.
         pools: counted devices of a cluster. None on one machine, and while they are not known.
         bound: ids of leases whose pods are placed on a node, so that `pools` counts their devices as taken.
-        queue: name of the external queue (``Kueue``, ``KAI``) that decides who starts, so that this one admits every
-            ticket at once; "" without an external queue.
+        queue: name of the external queue (``Kueue``, ``KAI``) that decides who starts, so that admission here lets
+            every ticket start at once; "" without an external queue.
         held_up: offers of which nobody else is admitted now, because the last admitted server finds no device:
             something outside this hub took it, or its node does not answer.
-        held_up_on: offer in `held_up` -> the nodes on which nobody else is admitted. If an offer of `held_up` is
-            missing here, that is so on all nodes.
+        held_up_on: offer in `held_up` -> the nodes on which nobody else is admitted. For an offer of `held_up` that is
+            missing here, nobody else is admitted on any node.
         held_back: admitted tickets that do not count towards the limit of simultaneous starts, because their pods are
             not placed yet.
         node_sets: ticket -> nodes that its server may use. A ticket that is missing may run on any node.

@@ -47,8 +47,9 @@ class LeaseSigns:
         adopted: whether the server ran before this product was installed, so that none of its processes carries a mark.
         stopped: whether the hub reports this run of the server as stopped.
         polled: whether the spawner's ``poll()``, called after the stop, reports the server as ended.
-        on_device: whether the driver lists a process on the lease's device that belongs to no other lease. None if the
-            list is not available.
+        on_device: whether the driver lists on the lease's device a process that may be of this server, because it does
+            not belong to another lease. True also if the device could not be read. None if the driver's list is not
+            available.
         readable: whether the device could be read, or is known to be gone.
     """
 

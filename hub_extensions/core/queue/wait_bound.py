@@ -35,8 +35,8 @@ class WaitForecast:
         reason: why the wait is this long, or why it is not known. None if there is nothing to explain.
         soon: the probability to start within 15 min, 1 h and 4 h; empty if it is not known.
         as_of: wall-clock time at which the quantiles were computed. None if they are not known.
-        note: ``few-data`` if too few uses of GPUs have ended to know the quantiles. ``rough`` if there were few busy
-            times yet, or recent quantiles missed often. "" otherwise.
+        note: ``few-data`` if too few uses of GPUs have ended to know the quantiles. ``rough`` if too few earlier
+            forecasts can be judged, or if they were inaccurate. "" otherwise.
     """
 
     now: bool
@@ -160,8 +160,9 @@ def forecast_queue(
 ) -> QueueForecast:
     """Return the longest wait of each place in the line of one pool (all devices of one kind).
 
-    The worst case is computed: all servers use their full lifetime and every start is as late as possible. Each device
-    is released at its last enforced end, the next in line takes it for `lifetime`, and so on.
+    The worst case is computed: all servers use their full lifetime and every start is as late as possible. A device is
+    released when limits end its present servers at the latest. Then the next ticket in line gets it for `lifetime`, and
+    so on.
 
     Args:
         devices: identities of the devices of the pool that this hub may give.
@@ -225,10 +226,10 @@ def _latest_starts_of_mixed_shares(
     """Return the latest start of each place in line if the shares have different sizes.
 
     With different sizes, servers that end sooner can make others start later, because the shares are packed worse
-    (Graham 1966). So the end of each device gives no bound. But after the latest of their ends, all current servers
-    have ended. A turn is the longest time from one start to the next on a device. In each turn after that moment, at
-    least as many servers start as there are devices; otherwise a device would be empty, and the first in line would get
-    it. Devices that are held without an enforced end do not count.
+    (Graham 1966). So the times at which single devices become free give no bound. But there is a latest time at which
+    all current servers have ended. A turn is the longest time from one start to the next on a device. In each turn
+    after that time, at least as many servers start as there are devices. Otherwise a device would be empty, and the
+    first ticket in line would get it. Devices that are held without an enforced end do not count.
     """
     endless = {holding.device for holding in held if holding.ends_at is None}
     cards = len(set(devices) - endless)

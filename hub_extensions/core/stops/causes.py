@@ -118,9 +118,10 @@ class StopCause:
 
     @property
     def reason(self) -> Reason:
-        """The reason for the user.
+        """The reason that the server's user reads.
 
-        It is a general one if this version does not know the code, because a later version stored it.
+        If this version does not know `code`, because a later version of this product stored the cause, the reason is a
+        general sentence.
         """
         return explain(self.code, **self.params) if self.code in SENTENCES else explain("was-to-end")
 
@@ -234,10 +235,14 @@ def give_back(orders: Iterable[StopCause], now: datetime, *, on_gpu: bool, cpu: 
 def added(causes: tuple[StopCause, ...], new: StopCause) -> tuple[StopCause, ...]:
     """Return these causes with a new order; the same tuple if the order changes nothing.
 
-    If there is an order of this kind already, it remains, because its countdown was shown. Only an order for an earlier
-    time replaces it: a right that is lost after a sign-out, or an administrator who wants an earlier stop. A report of
-    the same sign-out, repeated after an outage, changes nothing. An administrator's order is ignored if another order
-    stops the server at the same time or before.
+    An earlier order with the same `cause` remains, because its countdown was shown. It is replaced only if the new
+    order has an earlier time: after a sign-out the user also loses the right to sign in, or an administrator wants the
+    stop sooner. A second report of the same sign-out, which can come after an outage, changes nothing. The first order
+    of an administrator is ignored if another order stops the server at the same time or before.
+
+    Args:
+        causes: the causes of the stop so far.
+        new: the new order.
     """
     first = next((each for each in causes if each.stands and each.cause is new.cause), None)
     if first is None:

@@ -28,9 +28,10 @@ class DrainSeen:
     """What a server has reported since its drain (the time to save and to run the user's hook) began.
 
     Attributes:
-        pages_asked: when the service learned that open pages were asked to save; `None` if it has not.
-        pages_saved: when it learned that one of them has saved; `None` if it has not.
-        at_work: a cell or a program in a terminal ran, so it is not only the user's hook that may have used the GPU.
+        pages_asked: when the server first reported that open pages were asked to save; `None` if it has not.
+        pages_saved: when the server first reported that the notebooks were saved; `None` if it has not.
+        at_work: whether a cell or a program in a terminal may have run during the drain. If so, it may have used the
+            GPU, and not only the user's hook.
         hook_ended: wall-clock time at which the user's hook had ended; `None` before that, and without a hook.
     """
 

@@ -226,10 +226,10 @@ class StopRecord:
 
     @property
     def delayed_since(self) -> datetime | None:
-        """Since when the stop is not over although the hub was asked.
+        """The time from which the deadline of the stop is counted; `None` if the stop is not delayed.
 
-        It is when the server was found stopped, or before that, when the first of the last tries failed. `None` if no
-        try has failed.
+        While the stop is *ending*, this is when the server was found stopped. Before that, it is when the first of the
+        failed tries failed. `None` if no try has failed, or if the last try was put off without asking the hub.
         """
         if self.state is _ENDING:
             return self.since
@@ -239,8 +239,8 @@ class StopRecord:
     def begun(self) -> bool:
         """Whether the stop is being carried out: the drain has begun, or the hub was asked to stop the server.
 
-        During the drain, cells are interrupted, notebooks are saved, and the user's hook runs. If the server is gone
-        now, this stop is the reason.
+        During the drain, cells are interrupted, notebooks are saved, and the user's hook runs. If this is True and the
+        server has ended, it has ended because of this stop.
         """
         return self.state in (_DRAINING, _ASKED)
 
@@ -362,8 +362,8 @@ def ask(
     The record is stored before the request is sent, so that nothing is lost if the service is killed in between.
 
     Args:
-        causes: as in `begin`.
-        grounds: the evidence, for the audit.
+        causes: the causes of the stop, first the one that stops the server. If empty, the causes of the record stay.
+        grounds: the evidence on which the stop is based, for the audit.
         back: how the server is started again without a GPU; `None` if it does not come back.
     """
     causes = tuple(map(_written, causes)) or record.causes

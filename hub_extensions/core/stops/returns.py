@@ -78,13 +78,14 @@ class ServerReturn:
 def comes_back(orders: Collection[StopCause], cause: Cause | None, *, soft: bool, on_gpu: bool) -> bool:
     """Return whether a server that is stopped is started again without a GPU.
 
-    If somebody ordered the stop, the server comes back only if its user gave the GPU back and chose that. For other
-    causes, and if a borrowed GPU is taken back, the settings decide. No server comes back after a sign-out.
+    If somebody ordered the stop, the server comes back only if its user gave the GPU back and chose to go on without a
+    GPU. For other causes, and if a borrowed GPU is taken back, the settings decide. No server comes back after a
+    sign-out, or if it holds no GPU.
 
     Args:
         orders: the orders to stop the server.
         cause: the cause for which it is stopped; `None` if it is not known.
-        soft: `CullPolicy.restart_on_cpu`.
+        soft: whether the settings let servers come back without a GPU (`CullPolicy.restart_on_cpu`).
         on_gpu: whether the server holds a GPU.
     """
     codes = {each.code for each in orders if each.cause is not Cause.RECLAIMED}
@@ -114,12 +115,13 @@ def next_step(
 
     Args:
         back: the return so far.
-        holds_gpu: one of the server's leases (rights to a device) has not ended.
-        has_ticket: its user has asked for it again meanwhile, so that it waits in line or is starting.
-        listed: the hub lists it, running or pending.
-        run: when its present run was ready (`ServerFacts.started`); `None` if no run is ready.
-        on_gpu: the present run has a GPU.
-        stopping: its stop is under way, by this service or by the hub.
+        now: the present time of the running clock, which stands still while hub or service is down.
+        holds_gpu: whether one of the server's leases (rights to a device) has not ended.
+        has_ticket: whether the user has asked for the server again meanwhile, so that it waits in line or is starting.
+        listed: whether the hub lists the server, as running or pending.
+        run: when the server's present run was ready (`ServerFacts.started`); `None` if no run is ready.
+        on_gpu: whether the present run has a GPU.
+        stopping: whether this service or the hub is stopping the server.
     """
     if back.run is not None:
         return ReturnStep.WAIT if run == back.run else ReturnStep.FORGET

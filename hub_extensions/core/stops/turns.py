@@ -83,9 +83,11 @@ def stops_to_begin(
     Args:
         due: the servers whose stops are due.
         under_way: number of stops that are not over yet.
-        begun: times at which the last stops began.
+        begun: times at which the last stops began, by the clock of `now`.
         pauses: server -> pause before its next try, if its last one failed.
-        at_once, per_minute: `CullPolicy.concurrent_stop_limit`, `CullPolicy.stops_per_minute`.
+        at_once: maximum number of stops that are under way at the same time (`CullPolicy.concurrent_stop_limit`).
+        per_minute: maximum number of stops that begin per minute, as a mean of two minutes
+            (`CullPolicy.stops_per_minute`).
     """
     lately = sum(1 for at in begun if now - at < COUNTED)
     most = MINUTES_COUNTED * per_minute
