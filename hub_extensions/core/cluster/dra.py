@@ -183,7 +183,7 @@ class _CounterCard:
         driver, pool, node: DRA driver, DRA pool and node of the card.
         counters: the card's counters and their amounts.
         devices: kind of device -> for each device of the kind that can be allocated, the counters it consumes.
-        names: name of a device -> the counters it consumes. It has also the devices that cannot be allocated any more.
+        names: name of a device -> the counters it consumes. Devices that cannot be allocated any more are included.
         memory, sms: kind of device -> memory and SMs (streaming multiprocessors) of the smallest; None if not known.
     """
 

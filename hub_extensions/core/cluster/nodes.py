@@ -543,8 +543,8 @@ def _outdated_counts(node: NodeFacts) -> Iterable[LeftOut]:
 def _inconsistent_counts(node: NodeFacts, kind: DeviceKind) -> Reason | None:
     """Return the reason why the devices of this kind cannot be counted; None if they can.
 
-    There is one if the advertised MIG profiles do not fit on the cards together, and it is not known which of them
-    exist.
+    They cannot be counted if the MIG devices that the node advertises do not fit on its cards together, and it is not
+    known which of these devices exist.
     """
     cards, cut = _cards(node), _mig_devices(node)
     cut = {name: found for name, found in cut.items() if name not in _outdated_resources(node)}

@@ -32,8 +32,8 @@ class Shape:
 
     Attributes:
         common: counter of which every device consumes the same amount, such as engines -> that amount.
-        groups: for each device, the number of its group. Devices of different groups consume no counter together except
-            those in `common`. They do not block each other as long as enough of these is left.
+        groups: for each device, the number of its group. Devices of different groups have no counters in common except
+            those in `common`. So they do not block each other as long as enough is left of the counters in `common`.
         widths: for each group, how many of its devices become unavailable, at most, when one of them is allocated; the
             device itself counts.
         users: counter that is not in `common` -> numbers of the devices that consume it.

@@ -327,10 +327,16 @@ def _judge(evidence: Evidence, policy: CullPolicy, now: datetime, causes: list[S
 
 
 def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) -> bool | None:
-    """Return whether a press of *Keep* would give the user at least half of the time that it promises.
+    """Return whether a press of *Keep* would give the user at least half of the time that *Keep* promises.
 
-    It does not if another end comes too soon, or if an order stops the server before the promised time. `None` if
-    *Keep* never postpones this end.
+    False if another end comes too soon, or if an order stops the server before the promised time. `None` if *Keep*
+    cannot postpone the end that comes first.
+
+    Args:
+        stop: the causes that end the server, the first of which *Keep* would postpone.
+        evidence: everything that is known about the server.
+        policy: the limits for this server.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     first, others = stop.first, stop.others
     if first.cause is Cause.LIFETIME and _can_extend(evidence, policy):

@@ -69,10 +69,12 @@ def unknown_to_the_hub(
 
 
 def _answers(listed: ListedServer, theirs: Iterable[ServerProcess]) -> bool:
-    """Return whether the hub lists a server as ready, and one of these processes is its process or a child of it.
+    """Return whether the hub lists a server as ready, and the server's process is found on the machine.
+
+    It is found if one of `theirs` is the process that the hub lists, or descends from that process.
 
     Args:
         listed: a server as the hub lists it.
-        theirs: processes on the machine that belong to servers in the hub's list.
+        theirs: processes on the machine that the hub lists for any server, or that descend from a listed process.
     """
     return listed.ready and any(listed.pid in (each.pid, *each.ancestors) for each in theirs)

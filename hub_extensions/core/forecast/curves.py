@@ -116,8 +116,9 @@ class PoolCurves:
 def kaplan_meier(ended: Sequence[PastUse], running: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     """Return the Kaplan-Meier estimate: possible lives (lengths of a use) in ascending order, and their probabilities.
 
-    Uses that still go on, or that a limit ended, are censored. The probability that a life is longer than the longest
-    known one is added to that of the longest one. Both arrays are empty if no use has finished.
+    Uses that still go on, or that a limit ended, are censored (known to last at least so long). The probabilities add
+    up to 1: what remains for lives above the longest length seen, finished or not, is added to that length. Both arrays
+    are empty if no use has finished.
 
     Args:
         ended: finished uses.

@@ -145,9 +145,9 @@ class UsesOf:
         return UsesOf(np.concatenate((use, self._uses[: most - 1])))
 
     def lives(self, limit: float | None) -> FloatArray:
-        """Return the lengths of the uses as if each had had this limit.
+        """Return the lengths of the uses as if `limit` had been enforced for each of them.
 
-        A use that reached its own limit is assumed to reach this one. No returned length exceeds the limit.
+        A use that an enforced limit ended is assumed to last until `limit`. No returned length exceeds `limit`.
 
         Args:
             limit: seconds; None returns the lengths unchanged.

@@ -58,8 +58,8 @@ class Lessons:
         limit_is_p90: True if the enforced limit of a wait, where there is one, is shown as P90, because it was the
             better P90 so far.
         first_until: the wait of the first ticket in line corrects the median only if that ticket joined before this
-            time. The line has then not been empty since the waits from which this was learned. Minus infinity means
-            that the median is never corrected.
+            time, at which the last wait with a known end was over. Otherwise the line was empty in between, and a new
+            busy episode has begun. Minus infinity means that the median is never corrected.
     """
 
     shift: float = RULES.shift

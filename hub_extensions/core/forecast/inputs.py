@@ -112,7 +112,8 @@ class _StateBuilder:
     def _devices(self, pool: str) -> tuple[str, ...]:
         """Return names of a pool's devices.
 
-        Devices of a cluster have no names. A name is made up for each of them that has a lease or is free.
+        Devices of a cluster have no names, so names are made up: one for each lease, and one for each further server
+        that could get a device now, up to one more than the line has tickets.
         """
         if not self._counted:
             return self._capacity.devices(pool)
@@ -174,9 +175,10 @@ class _StateBuilder:
         return Waiting(ticket.id, tuple(wishes), waited, ticket.server)
 
     def _is_shown(self, offer: GpuOffer, ticket: Ticket) -> bool:
-        """Return whether a likely wait may be shown to the ticket's user.
+        """Return whether a likely wait for an offer may be shown to the ticket's user.
 
-        It may not if the wait depends on when the same user stops another server.
+        False if the waits for the offer's pool have no longest value (`no_bound`), or if this wait depends on when the
+        same user stops another server.
         """
         if offer.pool not in self._shown:
             return False

@@ -154,7 +154,7 @@ class Given:
     """A forecast that was shown to a waiting user, and its outcome, from which accuracy and corrections follow.
 
     Attributes:
-        hour: full hours that the ticket had waited then; 0 for the forecast when it joined.
+        hour: full hours that the ticket had waited when this forecast was shown; 0 for the forecast when it joined.
         at: wall-clock time of the forecast.
         running: time of the forecast on the running clock (which stops while hub or service is down).
         ahead: number of tickets that were ahead.

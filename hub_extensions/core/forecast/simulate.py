@@ -370,9 +370,15 @@ def _slot_pools(state: SimulationState, asks: Sequence[Wish]) -> dict[str, int]:
     """Return the pools that can be simulated in a fast way, each with its number of slots.
 
     A slot is the room for one share on a device. In the fast way, one ticket after another takes the slot that is free
-    next, in the order of their first places. A pool can be simulated so if its slots are equal, and if all of this is
-    true for each ticket in its line: the limit per user cannot delay it, it waits for no offer that nobody can get, its
-    place is in the same order as in other lines, and it accepts only offers of such pools.
+    next, in the order of their first places. A pool can be simulated in this way if its slots are equal, somebody can
+    get its devices now, and all of the following is true for each ticket in its line. The limit per user cannot delay
+    the ticket. The ticket waits for no offer that nobody can get now. Its place in this line follows the same order as
+    the first places of the tickets. It accepts only one offer of this pool, and otherwise only offers of pools that can
+    be simulated in this way.
+
+    Args:
+        state: the lines.
+        asks: offers for which the start of an additional user who joins the line last is simulated too.
     """
     limited = set(_limited_users(state, state.waiting))
     wanted: dict[str, list[Wish]] = {pool: [] for pool in state.pools}
@@ -750,7 +756,8 @@ class _Events:
     def _is_wanted(self, rows: Places) -> Flags:
         """Return a mask of those worlds (possible futures) in which a start still has to be found.
 
-        That is so if a ticket still waits, or if the start of one of the additional users (`asks`) is not known yet.
+        A start has to be found as long as a ticket waits, or the start of one of the additional users (`asks`) is not
+        known.
 
         Args:
             rows: indices of the worlds to examine.

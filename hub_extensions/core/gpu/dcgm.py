@@ -316,7 +316,7 @@ def measures(
 def hosts_of(labels: Mapping[str, str]) -> frozenset[str]:
     """Return the values of those labels that may name the node.
 
-    Some exporters write the name of their own pod there.
+    In such a label, some exporters write the name of their own pod instead of the node's.
     """
     found = {labels[name] for name in HOST_LABELS if labels.get(name)}
     return frozenset({*found, labels["instance"].rpartition(":")[0]} if ":" in labels.get("instance", "") else found)

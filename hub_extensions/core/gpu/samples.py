@@ -58,7 +58,7 @@ class ServerReport:
         opened: whether, since the server's start, a panel was connected, its API got an authenticated request, or it
             had a kernel.
         kernels, busy_kernels: number of kernels, and of busy ones; None if not known.
-        saved: whether the open notebooks were saved after the last request to do so.
+        saved: whether the open notebooks were saved after the last request to save them.
         used_percent: the highest use of the server's devices since the last report, 0 to 100; None if not known.
         busy_terminals: number of terminals in which a program runs; None if not known.
         draining: True if the server is being stopped and cells, pages or the user's hook are not finished yet. None if

@@ -1,6 +1,6 @@
 """What an offer adds to the pod of a server, so that the cluster gives it the right GPU, and checks of these additions.
 
-They depend on the mechanism with which the cluster assigns GPUs, such as MIG, time-slicing or DRA.
+The additions depend on the mechanism with which the cluster assigns GPUs, such as MIG, time-slicing or DRA.
 """
 
 from __future__ import annotations

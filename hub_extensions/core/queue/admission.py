@@ -293,7 +293,7 @@ def standing(snapshot: QueueSnapshot, now: datetime) -> Standing:
 class _OnNodes:
     """The line of a pool in which servers may use different nodes.
 
-    It counts, for a ticket, only those tickets ahead that may use one of the same nodes.
+    For each ticket, only those tickets ahead are counted that may use at least one of the same nodes.
     """
 
     def __init__(self, queues: PoolQueues, pool: str) -> None:

@@ -103,7 +103,7 @@ class QueuedOffer:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The position of a ticket at the head of a line, which is served next there.
+    """The place of a ticket that may be served next in a line, and what it has to leave to other tickets there.
 
     Attributes:
         place: the earliest of the ticket's places in the line (a serial number).

@@ -313,7 +313,7 @@ def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
 
     Args:
         lease: the ticket's lease, which begins to end too; None if it has none.
-        event: one of these five events.
+        event: LEFT, FAILED, ABANDONED, MAX_WAIT or REFUSED.
 
     Returns:
         The ended ticket and its lease, or a reason if the event is impossible in the ticket's state.
