@@ -49,7 +49,9 @@ class RoutesRenewed:
 
 
 def routes_renewed(quiet: Mapping[ServerKey, datetime], activity: Mapping[ServerKey, datetime]) -> RoutesRenewed | None:
-    """Return when the proxy was restarted; `None` if not all quiet servers became active at the same moment.
+    """Return when the proxy was restarted; `None` if no restart is recognised.
+
+    It is recognised if all quiet servers became active at the same moment, and there are at least `WITNESSES` of them.
 
     Args:
         quiet: server -> since when it is quiet (not active), as the service remembers.

@@ -105,9 +105,11 @@ def _not_warned(facts: ServerFacts) -> ServerFacts:
 
 
 def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> Reason | None:
-    """Return why *Keep* does not postpone this end now; `None` if it does, or if it never can.
+    """Return why *Keep* does not postpone this end now. `None` if *Keep* postpones it, or never can.
 
     Args:
+        facts: what the service remembers of the server.
+        policy: the limits for this server.
         decision: the decision about the server, with its end.
     """
     if decision.in_vain:

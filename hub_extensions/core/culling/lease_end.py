@@ -28,7 +28,7 @@ def limit_end(lease: Lease, longest: timedelta | None, start_allowance: timedelt
 
 
 def shown_end(ends_at: datetime | None, facts: ServerFacts | None) -> datetime | None:
-    """Return the end of a lease by the present limits, but not before an end that a countdown has shown to its user.
+    """Return the end of a lease by the present limits, but not before an end that the server's user was shown.
 
     Args:
         ends_at: the end by the present limits; `None` if they enforce none.
@@ -44,13 +44,15 @@ def enforced_end(
 ) -> datetime | None:
     """Return when a server really ends at the latest; `None` if nothing enforces an end.
 
-    The lifetime does not end it before its warning, nor before a time that a countdown has shown. An order may end it
-    sooner.
+    The lifetime does not end the server before its user was warned for long enough, nor before a time that a countdown
+    has shown. An order may end the server sooner.
 
     Args:
-        ends_at: the end of its lease by the present limits; `None` if they enforce none.
+        ends_at: the end of the server's lease by the present limits; `None` if they enforce none.
         facts: what the service remembers of the server.
         orders: the orders to stop the server.
+        policy: the limits for this server.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     causes = [*orders]
     if ends_at is not None:

@@ -15,7 +15,10 @@ OVERDUE = timedelta(minutes=10)
 
 
 def taken(before: Progress | None, report: Progress, now: datetime, started: datetime) -> Progress | None:
-    """Return `report` if it is accepted. None if it is not, so that the earlier report stays in use.
+    """Return `report` if it is accepted; None if the earlier report stays in use.
+
+    A report is accepted if its numbers are possible, and if its time is not in the future, not before the server was
+    ready, and not before the earlier report.
 
     Args:
         before: the report that was used until now. None if there was none.

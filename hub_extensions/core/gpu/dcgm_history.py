@@ -62,7 +62,11 @@ def past_use(name: str, labels: Mapping[str, str], samples: Mapping[float, float
 def past_pods(parts: Iterable[PodHistory]) -> Iterator[PodHistory]:
     """Merge the histories of each pod, with the highest use of each minute.
 
-    After a gap of more than `ANOTHER_POD`, the same name counts as another pod.
+    If a name has no measurements for longer than `ANOTHER_POD`, the later ones count as those of another pod with the
+    same name.
+
+    Args:
+        parts: the history of a pod from each single series.
     """
     together: dict[tuple[str, str, str], dict[datetime, float]] = {}
     for part in parts:

@@ -115,6 +115,8 @@ def _closing(orders: Iterable[Cordon | None], count: int) -> Closing:
 def refuse_to_close(place: str, cordons: Iterable[Cordon], devices: Iterable[DeviceState]) -> Reason | None:
     """Return why an order to drain a card or the machine is refused, or None if it is accepted.
 
+    It is refused if there is an order for the same place already, or if the machine does not have the card.
+
     Args:
         place: UUID of the card, or `MACHINE`.
         cordons: the orders that are in force already.
@@ -129,6 +131,8 @@ def refuse_to_close(place: str, cordons: Iterable[Cordon], devices: Iterable[Dev
 
 def refuse_to_close_node(node: str, nodes: Mapping[str, bool], *, may_cordon: bool) -> Reason | None:
     """Return why an order to drain this node of a cluster is refused, or None if it is accepted.
+
+    It is refused if the service may not cordon nodes, or if the node has no devices or is cordoned already.
 
     Args:
         nodes: node with devices -> whether it is cordoned.

@@ -158,7 +158,10 @@ def places_of(kept: Iterable[KeptFailure], user: str, server: str, now: datetime
 
 
 def shown_to(kept: Iterable[KeptFailure], user: str, at: datetime) -> tuple[KeptFailure, ...]:
-    """Return the failed starts that this user is shown at the wall-clock time `at`."""
+    """Return the failed starts that this user is shown at the wall-clock time `at`.
+
+    They are less than `SHOWN_FOR` ago, and no later start of the same server was ready or failed.
+    """
     return tuple(each for each in kept if not each.past and each.start.user == user and at - each.start.at < SHOWN_FOR)
 
 

@@ -82,7 +82,8 @@ def accepted(holds: Holds, offer: OfferId, admitted: datetime) -> Holds:
 def to_try(holds: Holds, tickets: Iterable[Ticket], now: datetime) -> frozenset[OfferId]:
     """Return the held-back offers for which one ticket may be admitted now, to try whether the quota has room again.
 
-    An offer of which a start is under way is not returned.
+    That is so if a server has ended since the last refusal, or if the last refusal was at least `TRY_AGAIN` ago. An
+    offer of which a start is under way is not returned.
     """
     due = {offer for offer, hold in holds.items() if hold.freed or now - hold.at >= TRY_AGAIN}
     if not due:

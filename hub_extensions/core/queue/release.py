@@ -111,6 +111,9 @@ def is_released(signs: LeaseSigns) -> bool:
 def is_unproved(signs: LeaseSigns, *, listed: bool | None) -> bool:
     """Return whether a lease cannot end by itself because evidence is missing, so that an administrator may release it.
 
+    False if there is a sign of the server's processes, if the absence of the mark is evidence, or if the hub still
+    lists the server. For a lease that is not ending, it has to be known that the hub does not list the server.
+
     Args:
         listed: whether the hub still lists this run of the server. None if that is not known.
     """

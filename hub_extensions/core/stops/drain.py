@@ -59,6 +59,8 @@ class DrainSeen:
 def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
     """Return how long before the time of an order the drain (saving, and the user's hook) begins.
 
+    This is zero without the extension, `HEARD` for saving alone, and `drain` (at least `HEARD`) with a hook.
+
     Args:
         report: the last report of the server's extension; `None` if the server does not have it, so that nothing can be
             saved.
@@ -77,6 +79,11 @@ def may_stop_now(
     seen: DrainSeen,
 ) -> bool:
     """Return whether the drain of a server is over, so that the hub may be asked now to stop it.
+
+    Without the extension, there is no drain. If the extension has not reported since the stop began, the drain ends
+    after `HEARD`. While cells or the user's hook run, it ends only after `drain` (at least `SAVING`). Otherwise it ends
+    `OTHER_PAGES` after a page has saved, `SAVING` after the pages were asked to save, or after `HEARD` if no page was
+    asked.
 
     Args:
         report: the last report of the server's extension, and when it came; `None` if the server does not have it.
