@@ -78,14 +78,15 @@ class Person:
     def by_server(self) -> bool:
         """Whether code in a notebook can read the caller's token.
 
-        It can if the token is that of a server, or of a user who visits a server.
+        Such a token belongs to a server, or was issued for a user's visit to a server.
         """
         return any(scope.startswith(OF_A_SERVER) for scope in self.scopes or ())
 
     def may(self, action: ApiAction, of: tuple[str, str] | None = None) -> bool:
-        """Return whether the caller may do this; `refusal` gives the reason if not.
+        """Return whether the caller may perform an action. If not, `refusal` gives the reason.
 
         Args:
+            action: the action.
             of: (user, server) that the action changes; `None` for the caller's own server, or if no server is
                 concerned.
         """
@@ -97,9 +98,11 @@ def has_access(scopes: frozenset[str]) -> bool:
 
 
 def refusal(person: Person, action: ApiAction, of: tuple[str, str] | None = None) -> Reason | None:
-    """Return why the caller may not do this, or `None` if it may.
+    """Return why a caller may not perform an action; `None` if the caller may.
 
     Args:
+        person: the caller.
+        action: the action.
         of: (user, server) that the action changes; `None` for the caller's own server, or if no server is concerned.
     """
     if person.scopes is None:

@@ -78,7 +78,7 @@ class HubAnswers:
 
     Attributes:
         away_since: when the hub stopped answering; `None` if it answers.
-        calls: number of requests so far.
+        calls: number of requests to the hub so far, for the metrics.
     """
 
     def __init__(self, hub: HubSignIn, seconds: float, now: Callable[[], datetime]) -> None:

@@ -1,8 +1,8 @@
 """The gate's sessions of browsers: in memory for the checks of proxies, and in a database for the gate's next start.
 
 They are read at the start and written by one thread, so that no check waits for a disk. The cookie is not stored: a
-session is found by its hash, and the cookie decrypts the hub's token at the first request after a start. Several gates
-may share a database; ``others.py`` follows what they do.
+session is found by the hash of its cookie. At the first request after a start of the gate, the cookie decrypts the
+user's hub token, which is stored encrypted. Several gates may share a database; ``others.py`` follows what they do.
 """
 
 from __future__ import annotations

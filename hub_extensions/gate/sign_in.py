@@ -1,8 +1,9 @@
 """A sign-in at the hub (OAuth): redirect with a state that only this browser can bring back, and return with a code.
 
-Browsers never get the token. The hub knows one redirect URI, on the apps' host. If the app has its own host, the code
-is forwarded to it, and the app's host gets a session of its own. The state is bound to a cookie of that host. The
-verifier of the code (PKCE) is computed from this cookie and the state, so it is not stored.
+Browsers never get the token. The hub knows one redirect URI, on the apps' common host. If the app has its own host, the
+code is forwarded to that host, and the app's host gets a session of its own. The state is bound to a cookie of the host
+at which the sign-in began. The verifier of the code (PKCE) is computed from this cookie and the state, so it is not
+stored.
 """
 
 from __future__ import annotations

@@ -103,9 +103,10 @@ class FailedStop:
     """A stop that was not finished by its deadline, for administrators.
 
     Attributes:
-        since: time of the first attempt.
+        since: when the first failed attempt failed. If the hub has stopped the server but a process or pod is left:
+            when the hub reported the server as stopped.
         fault: ``refused`` by the hub, ``hangs`` in the hub, or ``alive`` although the hub reports it as stopped.
-        tries: the number of failed attempts, including those that this service made since.
+        tries: the number of attempts in a row that failed.
         next_try: when the service tries again; `None` if no further attempt is planned.
         text: the current state as a sentence.
         to_do: what an administrator can do.
@@ -270,9 +271,9 @@ class OfferEvidence:
         leases: the number of servers with this offer.
         measured: the number of those servers whose GPU use is known.
         age_seconds: the age of the oldest measurement; `None` without measurements.
-        since: when this state began (UTC).
-        reason: a code for the state.
-        text: the state as a sentence, and what to do if use is not known.
+        since: since when `source` and `reason` have been the same (UTC).
+        reason: a code that says what measures the GPUs, or why nothing does.
+        text: `reason` as a sentence, and what to do if the use is not known.
     """
 
     offer: OfferId

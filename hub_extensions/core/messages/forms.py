@@ -66,13 +66,15 @@ class OfferState:
     Attributes:
         name: a plain name such as ``Small GPU``; "" if there is only the title.
         share: the part of one device, 0 to 1; 0 for CPU only.
-        isolation: has the keys memory, fault, compute and access.
+        isolation: how the offer's device is separated from other servers. The keys ``memory``, ``fault`` and
+            ``compute`` have ``hardware``, ``soft``, ``none`` or ``unknown``. The key ``access`` has ``enforced``, ``by
+            agreement`` or ``none needed``: whether a process is kept from devices that are not its own.
         memory_bytes, sm_count, sm_total: memory, SMs (streaming multiprocessors), and SMs of the whole card; `None` if
             not known.
         free, total: number of free devices and of all devices; `None` if not known.
         held: number of devices, or shares of devices, that servers of this hub have.
-        held_by_others: number used by programs that this hub did not start.
-        lost: number that disappeared from the machine while a server had them.
+        held_by_others: number of devices used by programs that this hub did not start.
+        lost: number of devices that disappeared from the machine while a server had them.
         waiting: number of users in line for the offer.
         wait: the wait of a user who joins the line now.
         queue: the system that keeps the line, if that is not this service (``Kueue``, ``KAI``); the position in it is

@@ -75,7 +75,8 @@ class TicketStatus:
         attempt: number of the spawn that asked last for this ticket. Reports of an earlier spawn do not count.
         answer: ``admit``, ``wait``, ``refuse``, or ``ended`` if the ticket no longer exists.
         offers: the offers that the user accepts, in order of preference.
-        offer: the offer that the ticket is admitted to, or the one that `position` is for; `None` if it has ended.
+        offer: the offer that the ticket is admitted to; while it waits, the offer in whose line `position` is counted.
+            `None` if the ticket has ended.
         position: 1 for the next in line; 0 if the ticket does not wait.
         ahead: number of users ahead in this line.
         since: when the ticket joined the line.
@@ -147,7 +148,7 @@ class Stopped:
     """The hub has stopped this server. This is a hint that saves time; the service checks by itself.
 
     Attributes:
-        message: `reasons` as text, for a service that does not know them.
+        message: `reasons` as text, for an older service that does not read `reasons`.
         reason: the cause as a label of the metric, as in ``core.cluster.pod_status``; "" if not known.
         asked: True if somebody asked for the stop while the server ran; False if the server ended by itself.
         closing: whether the hub itself ends and therefore stops its servers.
@@ -219,7 +220,8 @@ class DrainState:
     Attributes:
         left_seconds: time until the stop begins; `None` if the service will not stop it, because it does not know the
             lease.
-        takes_seconds: how long the stop may take from then on, including the time until other stops are finished.
+        takes_seconds: how long the stop may take from its beginning, including the time until other servers have been
+            drained before it.
     """
 
     left_seconds: float | None

@@ -156,7 +156,7 @@ class EndEvent:
         kind: ``warn``: the server stops soon. ``over``: the stop was withdrawn. ``save``: save the open notebooks now.
             ``quiet``: nothing new; sent so that no proxy closes a silent stream.
         countdown: when and why the server stops; `None` if it does not stop.
-        keep: how often the user may still postpone the stop; `None` as in ``ServerState``.
+        keep: how often the user may still postpone the stop; `None` if *keep*, which postpones it, is not offered.
     """
 
     version: int

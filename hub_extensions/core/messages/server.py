@@ -19,12 +19,12 @@ class Report:
         opened: whether somebody has opened the server since its start.
         kernels, busy_kernels: number of kernels, and of busy ones; `None` if not known.
         saved: whether the open notebooks were saved after the last request to do so.
-        used_percent: the highest use of its devices that it measured since the previous report; `None` if it measured
-            nothing. A high value protects the server. A low value counts only if nothing else measures the use and the
-            administrator trusts reports.
+        used_percent: the highest use of the server's devices that the extension measured since its previous report;
+            `None` if it measured nothing. A high value protects the server from being stopped as idle. A low value
+            counts only if nothing else measures the use and the administrator trusts reports.
         busy_terminals: the number of terminals in which a program runs; `None` if not known.
-        draining: whether the stop has begun, and cells, pages or the user's hook are not finished; `None` if the server
-            is not being stopped.
+        draining: whether the server still has to interrupt cells, save open pages or run the user's hook before it may
+            be stopped; False if this is finished, `None` if the server is not being stopped.
         warned: the stop time in the warning that a page has shown; `None` if no page has shown one.
         hook_ran: whether the user's hook runs or has run in the current stop.
         has_hook: whether the user has a hook; checked while a countdown is shown.
@@ -94,7 +94,7 @@ class OtherEnd:
 
     Attributes:
         at: when it would stop the server (wall-clock time).
-        cause: as in `Countdown`.
+        cause: a code such as ``idle``; `Countdown.cause` lists all codes.
         ordered_by: ``rules`` (the limits of culling), ``user``, ``administrator``, ``hub`` (a sign-out), or ``line``
             (users who wait take a borrowed GPU back).
         withdrawn_by: what can withdraw this cause: ``keep`` (by the user), ``undo`` (by an administrator), ``line``
@@ -142,9 +142,10 @@ class Keep:
     Attributes:
         minutes: the minutes that each *keep* adds.
         left: how many times are left.
-        of: how many times there are within 24 hours.
-        of_server: True if each *keep* extends the lifetime, and `of` counts for this run of the server instead of 24
-            hours.
+        of: how many times the user may press *keep* in all: within 24 hours, or if `of_server` is True, during this
+            run of the server.
+        of_server: True if each *keep* extends the lifetime of this run of the server; False if it postpones another
+            end.
     """
 
     minutes: float

@@ -151,10 +151,11 @@ def warning_notices(
 ) -> tuple[Delivery, ...]:
     """Return the two warnings of a stop that has just been announced, for each channel.
 
-    If the time is too short for two, only the last warning is returned. Empty if no end is announced.
+    If the time is too short for two, only the last warning is returned. Empty if the service has not announced an end
+    of the server.
 
     Args:
-        facts: what is remembered of the server.
+        facts: what the service remembers of the server, such as the announced end.
         title: the offer's title.
         policy: the limits of the server, which contain the warning time.
         channels: names of the channels.

@@ -33,7 +33,8 @@ class App:
         where: the app's public address with a trailing slash: ``https://apps.example.org/mlflow/``, or a host of its
             own.
         upstream: address at which the proxy reaches the app: ``http://10.0.0.7:5000``.
-        mode: how the app learns who is calling, see `Mode`.
+        mode: how the app learns who is calling: ``header`` (from headers of the gate), ``jwt`` (from a signed token of
+            the gate), ``oidc`` (from the OpenID provider itself) or ``none`` (from a login of its own).
         groups: groups of the hub that may open it.
         header_family: names of the headers that tell the app who is calling; `None` if the app reads only the assertion
             (a signed token of the gate that names the caller).

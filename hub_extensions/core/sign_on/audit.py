@@ -381,7 +381,9 @@ _EVERYBODY = frozenset({"*", "*:*", "https:", "http:", "https://*", "http://*", 
 
 
 def merged(found: Iterable[tuple[Probe, ProbeAnswer, Outcome]]) -> list[AuditResult]:
-    """Merge probes of the same app, case and outcome into one line of the report, which names or counts them.
+    """Merge probes that try the same at the same app, with the same outcome, into one line of the report.
+
+    The line names the ways in which the probes differ, or counts them if there are many.
 
     Args:
         found: each probe (a request that should not get through to the app), its answer, and the conclusion.

@@ -27,10 +27,14 @@ ABSENT = object()
 
 
 def claim_at(claims: Claims, path: str, default: Any = None) -> Any:
-    """Return the claim with this name, or else the one at this dotted path, or else `default`.
+    """Return a claim by its name, or by the dotted path to it in nested objects.
 
-    A name that contains dots itself, such as ``https://site.example/groups``, takes precedence. This applies to each
-    object on the path, because the names in Keycloak's ``resource_access`` are ids of clients.
+    A claim whose own name contains dots, such as ``https://site.example/groups``, takes precedence over a path. This
+    applies to each object on the path, because the names in Keycloak's ``resource_access`` are ids of clients.
+
+    Args:
+        path: the name or the path.
+        default: what is returned if there is no such claim.
     """
     if path in claims:
         return claims[path]
@@ -44,7 +48,7 @@ def claim_at(claims: Claims, path: str, default: Any = None) -> Any:
 
 
 def merged(claims: Claims, more: Claims) -> Claims:
-    """Return the claims, overridden by those of another document such as the user information.
+    """Return `claims`, overridden by the claims `more` of another document, such as the user information.
 
     Objects are merged name by name. A claim in `more` without a value (``null`` or "", which OpenID Connect Core 5.3.2
     forbids) overrides nothing.

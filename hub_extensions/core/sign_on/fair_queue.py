@@ -45,8 +45,9 @@ class FairQueue(Generic[T]):
             is_full: whether an item has to leave the queue to make room for this one.
 
         Returns:
-            The item that leaves; `None` if `is_full` is False. It is the newest item in the largest token group of the
-            address with the most items. It is the new item itself if no other address and no other group has more.
+            The item that leaves; `None` if `is_full` is False. The newest item in the largest token group of the
+            address with the most items leaves. If several addresses or groups have the most items and the new item is
+            in one of them, the new item leaves.
         """
         address, prefix = address_group(address), token[:PREFIX_LETTERS]
         group = self._by_address.setdefault(address, OrderedDict()).setdefault(prefix, deque())

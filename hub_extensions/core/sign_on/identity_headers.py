@@ -96,7 +96,10 @@ def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion:
 
 
 def _sendable(text: str) -> str:
-    """Return the text as a header carries UTF-8; "" if a proxy or an app could read it differently."""
+    """Return a text as the value of a header that sends it in UTF-8 (each byte as one Latin-1 character).
+
+    "" if a proxy or an app could read the text differently: with control characters, or spaces at its ends.
+    """
     if text != text.strip() or any(letter < " " or letter == "\x7f" for letter in text):
         return ""
     return text.encode("utf-8", "replace").decode("latin-1")

@@ -192,6 +192,8 @@ def _stops(
     """Return which servers stop, and when.
 
     Args:
+        policy: the setting that decides: ``keep`` stops no running server, ``stop`` all of them, ``stop-gpu`` those
+            with a GPU, ``drain`` all of them after the time `config.drain`.
         waiting_too: whether servers that wait in line leave it at once. They do if the user loses the right to sign in;
             at a sign-out they keep their places.
     """

@@ -122,7 +122,7 @@ class Baselines:
 class PointCorrection:
     """Makes an interval around each point forecast of a simple method, by the errors of its last forecasts.
 
-    Errors are differences of logarithms of time, and all have the same weight.
+    An error is the logarithm of the real wait minus the logarithm of the forecast. All errors have the same weight.
     """
 
     def __init__(self) -> None:

@@ -156,7 +156,7 @@ class Recorder:
             asked: the session that has just joined the line; None if no session has joined.
 
         Returns:
-            Whether the session `asked` was started, so that it did not have to wait.
+            True if the session `asked` was started and so did not have to wait; otherwise, and without `asked`, False.
         """
         started = self._world.start(now, lambda session: session.duration)
         for session in started:

@@ -55,7 +55,7 @@ class ScoredForecast:
         episode: number of its busy episode, from the first waiting session until the line is empty.
         real: the real wait.
         ours: the interval that the GPU service would show, for each random seed.
-        raw: the same before the correction by past errors.
+        raw: the intervals of our forecast before they are corrected by past errors, for each random seed.
         others: name of a simple method -> its interval.
         took: processor time of our forecast.
         bound: the upper bound of the wait by time limits; None if no limit is enforced.
@@ -72,9 +72,14 @@ class ScoredForecast:
 
 
 class Replay:
-    """Replays one log on one pool. The arguments that are not listed here are those of `Recorder`.
+    """Replays one log on one pool (a set of equal GPUs), and returns the forecasts that the service would have shown.
 
     Args:
+        log: the log.
+        pool: the pool.
+        seeds: random seeds. Our forecast is made once with each of them.
+        progress: share of the sessions that report when they will end.
+        every: a forecast is made for every n-th wait only.
         first: number of the first session of the test (the scored part); no forecast is made before it. None to divide
             the log by `PROTOCOL`, with a warm-up.
     """

@@ -50,15 +50,17 @@ class Run:
         pool: name of the pool, with that of the log.
         has_users: the log distinguishes users.
         forecasts: number of forecasts.
-        mean_wait: in hours.
+        mean_wait: mean of the real waits, in hours.
         ours: scores of our forecast, as the mean over its random seeds.
-        raw: the same before the correction by past errors.
+        raw: scores of our forecast before it is corrected by past errors, as the mean over its random seeds.
         others: name of a simple method -> its scores.
-        soon_error: mean error of our probability to start within an hour, over five bins.
+        soon_error: error of our probability that a session starts within an hour. The forecasts are divided into five
+            bins by this probability. In each bin the mean probability is compared with the share of the sessions that
+            did start within an hour. The differences are averaged, each bin with the number of its forecasts as weight.
         slowest: 95th percentile of the processor seconds of one forecast.
         last_two: our MAE divided by that of the method `TSAFRIR` (each session lasts as long as the user's last two),
             for each resampled log.
-        best_other: the same with the simple method that has the smallest MAE.
+        best_other: our MAE divided by that of the simple method with the smallest MAE, for each resampled log.
         best_loss: our P90 loss divided by that of the simple method with the smallest one, for each resampled log.
         bound_ratio: median of the upper bound divided by the real wait; None if no limit is enforced.
         without_reports: our MAE of the same run if no session reports when it will end; None if no session reports

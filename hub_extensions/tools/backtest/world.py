@@ -112,7 +112,7 @@ class World:
         Args:
             left: returns the assumed remaining time of a running session.
             life: returns the assumed duration of a waiting session.
-            who: number of the waiting session.
+            who: the waiting session, as its `LogSession.number`.
         """
         other = World(0, self.slices, self.policy)
         other.free = list(self.free)

@@ -64,7 +64,13 @@ def _over(under: Tree, values: Tree, *, drop_nulls: bool = False) -> dict[str, A
 
 
 def object_name(values: Mapping[str, Any], release: str, short: str) -> str:
-    """Return the name of one of the chart's Kubernetes objects: ``jhub-jupyterhub-hub`` for ``hub`` if not changed."""
+    """Return the full name of one of the chart's Kubernetes objects, such as ``jhub-jupyterhub-hub``.
+
+    Args:
+        values: the merged values; ``fullnameOverride`` and ``nameOverride`` change the name.
+        release: name of the Helm release, such as ``jhub``.
+        short: the last part of the name, such as ``hub``.
+    """
     override = find(values, ("fullnameOverride",))
     name = str(find(values, ("nameOverride",)) or CHART_NAME)
     full = override if isinstance(override, str) else release if name in release else f"{release}-{name}"
@@ -108,7 +114,11 @@ def base_config(values: Tree, *, release: str, namespace: str, token: str) -> Co
 
 
 def wrong_entries(values: Tree) -> Iterator[tuple[Path, str]]:
-    """Yield key and error text of each value below ``hub`` that is not a mapping: the hub would not start."""
+    """Yield key and error text of each value that has to be a mapping but is not, so that the hub would not start.
+
+    Checked are ``hub.config``, ``hub.services`` and ``hub.loadRoles`` with their entries, and the settings of the
+    sections in ``hub.config`` whose names begin with a capital letter.
+    """
     for path in (("hub", "config"), ("hub", "services"), ("hub", "loadRoles")):
         entries = find(values, path)
         below = [((*path, str(key)), value) for key, value in as_tree(entries).items()]
@@ -126,6 +136,6 @@ def _camel(trait: str) -> str:
 
 
 def _mappings(values: Tree, name: str) -> list[tuple[str, Tree]]:
-    """Return the mappings below one of the keys of ``hub``, sorted by name."""
+    """Return (name, value) of each entry of ``hub.<name>`` that is a mapping, sorted by name. Others are left out."""
     found = as_tree(find(values, ("hub", name)))
     return [(key, found[key]) for key in sorted(found) if isinstance(found[key], Mapping)]

@@ -40,13 +40,23 @@ def _bare(node: Any) -> Any:
 
 
 def all_keys(facts: ChartFacts) -> frozenset[str]:
-    """Return every dotted key that a chart has in its schema or in its own values, also keys of mappings."""
+    """Return every dotted key that a chart has in its schema or in its own values.
+
+    A key whose value is a mapping is included, as well as the keys in this mapping.
+    """
     set_ones = {".".join(path[:depth]) for path, _ in leaves(facts.defaults) for depth in range(1, len(path) + 1)}
     return frozenset({*schema_keys(facts.schema), *set_ones})
 
 
 def schema_keys(node: Tree, above: str = "") -> Iterator[str]:
-    """Yield every dotted key that a schema names. For a name that users may choose, the key has `NAMED`."""
+    """Yield every dotted key that a schema names.
+
+    A part of a key that users may choose freely is replaced by ``<name>`` (`NAMED`).
+
+    Args:
+        node: the schema, or a part of it.
+        above: dotted key of this part; "" for the whole schema.
+    """
     others = [*node.get("patternProperties", {}).values(), node.get("additionalProperties")]
     named = [(NAMED, child) for child in others if isinstance(child, Mapping)]
     for name, child in [*node.get("properties", {}).items(), *named]:

@@ -65,8 +65,9 @@ def _lost(earlier: ValuesFile, later: ValuesFile, path: Path, is_own: bool, defa
     """Report what an earlier file sets at a key and a later file removes.
 
     Args:
+        path: the key.
         is_own: the earlier file comes before our file that calls ``configure(c)``, so it is the administrator's own.
-        default: the chart's own value at this key.
+        default: the chart's own value at this key. An image that only repeats it is not reported as lost.
     """
     key, old, value = dotted(path), find(earlier.values, path), find(later.values, path)
 

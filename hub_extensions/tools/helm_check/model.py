@@ -212,7 +212,14 @@ class Release:
     def found(self, rule: str, key: str | Path, text: str, fix: str, severity: Severity = "problem") -> Finding:
         """Make a finding about a key of the values, with the file and line that set it, or about a Kubernetes object.
 
-        If the administrator's Python set the key, the finding names that code.
+        If the administrator's Python set the key, the finding has the key of that code instead.
+
+        Args:
+            rule: a stable identifier for programs.
+            key: the key of the values, or a text that names the Kubernetes object.
+            text: a sentence that explains the mistake. It may begin with "It", which then stands for the value.
+            fix: what to do about it.
+            severity: ``problem`` if the value would not work, ``look at`` if it may be intended.
         """
         path = tuple(key.split(".")) if isinstance(key, str) else key
         if change := self.change_of(path):

@@ -66,7 +66,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number; true and false are none."""
+    """Whether a value is a number. True and false do not count as numbers."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

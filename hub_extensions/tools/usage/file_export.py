@@ -103,8 +103,8 @@ def _seen_by(pools: PoolSizes, pieces: Rows) -> Rows:
 def _numbered(pieces: Rows) -> Rows:
     """Yield the rows with numbers instead of users and of the choices that users typed, and without servers and groups.
 
-    The journal has the keys and tickets of records together with names. So keys are replaced and tickets are left out,
-    too.
+    The journal has the keys and ticket ids of records (a ticket is a place in line) together with users' names. To hide
+    the names, keys are replaced by numbers too, and ticket ids are left out.
     """
     users, choices, keys = _Numbers("u{:04d}"), _Numbers("c{:04d}"), map("r{:07d}".format, itertools.count())
     choices[""] = ""

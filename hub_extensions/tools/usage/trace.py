@@ -185,7 +185,8 @@ def _named(row: ImportRow) -> dict[str, Any]:
 def _pool(row: ImportRow) -> OfferId:
     """Return the offer in whose line a session waited.
 
-    The options may name an offer for all sessions of the file. It is not used for a session without a GPU.
+    It is the offer in the options, which is for all sessions of the file; without it, the offer in the column ``pool``.
+    A session without a GPU always has the CPU-only offer.
     """
     return CPU if row.values.get("pool") == CPU else row.pool("pool")
 

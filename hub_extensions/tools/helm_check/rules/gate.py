@@ -91,7 +91,11 @@ def _deployments(release: Release, gate: Tree) -> Findings:
 
 
 def _has_database(container: Tree) -> bool:
-    """Whether a container of the gate uses PostgreSQL, and does not start if the Secret with its URL is missing."""
+    """Whether a container of the gate uses a PostgreSQL database.
+
+    This is so if its variable for the database has a ``postgres`` URL as its value, or takes the URL from a Secret that
+    is not optional, without which the container does not start.
+    """
     variables = [each for each in mappings(container.get("env")) if each.get("name") == DATABASE_VARIABLE]
     variable = variables[0] if variables else {}
     secret = find(variable, ("valueFrom", "secretKeyRef"))

@@ -134,7 +134,10 @@ def _image(release: Release) -> Findings:
 
 
 def _wiring(release: Release) -> Findings:
-    """Report another spawner, a missing call of our ``configure(c)``, and code after it, which it does not see."""
+    """Report a spawner that is not ours, a missing call of our ``configure(c)``, and settings made after the call.
+
+    ``configure(c)`` does not see settings that later code makes.
+    """
     key = "hub.config.JupyterHub.spawner_class"
     spawner = release.at(key)
     misspelled = near_miss({"JupyterHub": {"spawner_class": spawner}})  # reported by `configure`
@@ -172,7 +175,11 @@ def _own_form(release: Release) -> Findings:
 
 
 def _cullers(release: Release) -> Findings:
-    """Report another idle culler, which stops servers that ours keeps, and culling without a measure of GPU use."""
+    """Report an idle culler that is not ours, and our culling if nothing but the servers measures the GPU use.
+
+    A culler stops idle servers. One that is not ours also stops servers that our culler keeps, such as those with a
+    busy GPU.
+    """
     others: list[tuple[Path, str, str]] = []
     if release.at("cull.enabled") is True:
         others.append((("cull", "enabled"), "the chart's culler", "Set it to false"))

@@ -21,7 +21,7 @@ def check_offers(release: Release, known: Collection[str], resources: Collection
     """Report ids and resources that no node of the cluster has, and GPU resources that no setting maps to an offer.
 
     Args:
-        known: the ids of all offers that the nodes can have, with ``cpu``.
+        known: the ids of all offers that the nodes can have, and ``cpu``, the offer without a GPU.
         resources: the nodes' GPU resources whose names are not NVIDIA's.
     """
     key = "hub.config.GpuOffers.resources"

@@ -58,7 +58,13 @@ def _profiles(release: Release) -> Findings:
 
 
 def _override(release: Release, key: str, who: str, override: Tree) -> Findings:
-    """Report GPUs, and nodes with GPUs, that a profile or a choice in it asks for. `who` names it in the findings."""
+    """Report GPUs, and nodes with GPUs, that a profile or one of its choices requests.
+
+    Args:
+        key: key of the values with the list of profiles.
+        who: the beginning of the findings, which names the profile and the choice.
+        override: the spawner's settings (``kubespawner_override``) of the profile or the choice.
+    """
     asked = gpus_asked(override)
     for resource, count in asked.items():
         if resource.startswith("nvidia.com/"):
@@ -97,7 +103,11 @@ def claims_of(pod: object) -> list[str]:
 
 
 def _gpu_nodes(override: Tree) -> Iterator[str]:
-    """Yield the labels by which an override selects nodes with GPUs, with the value if the label is not enough."""
+    """Yield each node label by which an override of spawner settings selects nodes with GPUs.
+
+    If the name of the label alone does not show that such nodes have GPUs, as with a label for the machine type, the
+    text is ``label: value``.
+    """
     pod = as_tree(override.get("extra_pod_config"))
     chosen: list[tuple[str, list[Any]]] = []
     for selector in (override.get("node_selector"), pod.get("nodeSelector"), pod.get("node_selector")):

@@ -107,7 +107,10 @@ def _deployment(release: Release, deployment: Tree) -> Findings:
 
 
 def _base_url(release: Release, deployments: list[Tree]) -> Findings:
-    """Report a service's Deployment whose JUPYTERHUB_API_URL lacks ``hub.baseUrl``, which is written there by hand."""
+    """Report a Deployment of the GPU service whose JUPYTERHUB_API_URL does not contain the path ``hub.baseUrl``.
+
+    If the manifests have no such Deployment, report that its URL, which administrators write by hand, needs the path.
+    """
     base = release.base_url
     fix = f"Write http://hub:8081{base}hub/api there (helm-values/manifests/service-deployment/service.yaml)."
     if base != "/" and not deployments:
@@ -124,13 +127,20 @@ def _base_url(release: Release, deployments: list[Tree]) -> Findings:
 
 
 def _grace(release: Release) -> Findings:
-    """Report if one of the times that follow each other when a server is stopped ends too early."""
+    """Report each time limit for the end of a stopped server that does not fit the others (`GraceChain`).
+
+    An example is a grace period that ends before the server's pod has been able to end.
+    """
 
     def number(key: str) -> float | None:
         return float(value) if is_number(value := release.at(key)) else None
 
     def deciding(trait: str, *otherwise: str) -> str:
-        """Return the key that sets a trait of the spawner; if no key does, the one at which it should be set."""
+        """Return the key of the values that sets a trait of the spawner; if none does, the key that should set it.
+
+        Args:
+            otherwise: further keys that can set the trait. They count only if the spawner's own keys do not set it.
+        """
         keys = (*spawner_keys(trait)[:2], *otherwise)
         return next((key for key in keys if release.at(key) is not None), keys[0])
 
