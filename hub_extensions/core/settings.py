@@ -98,8 +98,11 @@ def setting(
     Args:
         text: the help for administrators.
         name: name in the configuration; "" for the field's own name.
+        least, most: limits of a number, or of the numbers in a dict; `None` for no limit. Limits of a duration are in
+            the unit of the configuration.
+        variable: environment variable that is read if the configuration does not set the value; "" for none.
+        token: minimum length of a token that is sent in an HTTP header; `None` if the setting is not a token.
         secret: whether the value is left out of ``repr``.
-        least, most, variable, token: see `Setting`.
     """
     about = Setting(name, text, least, most, variable, token)
     common: dict[str, Any] = {"repr": not secret, "metadata": {_KEY: about}}

@@ -65,6 +65,8 @@ async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue],
 def _with_other_groups(at_start: AppCatalogue, now: AppCatalogue) -> list[str]:
     """Return the names of new apps, and of apps whose groups differ from those with which the hub was started.
 
+    A warning names these apps, because the hub gives their groups access only when it starts.
+
     Args:
         at_start: the apps with which the hub was started.
         now: the current apps.

@@ -93,7 +93,7 @@ class GatePage(RequestHandler):
     def facts(self) -> RequestFacts:
         """Facts about this request: its method, its origin, and what the browser loads.
 
-        In contrast to a check, the browser sends it to the gate itself.
+        A check comes from a proxy; this request comes from the browser, for one of the gate's own pages.
         """
         get = self.request.headers.get
         sites = (get("Sec-Fetch-Site"), get("Sec-Fetch-Mode"), get("Sec-Fetch-Dest"))

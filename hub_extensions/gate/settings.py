@@ -36,7 +36,8 @@ class GateSettings(GateConfig):
         client_secret: API token of the gate's service, and secret of its OAuth client.
         proxy_secret: secret that a proxy sends as ``X-Gate-Proxy`` with each check.
         ended_secret: secret with which the hub signs ``POST /_gate/ended``; "" without sign-on sessions.
-        catalogue: the apps in `apps`, parsed.
+        catalogue: the apps behind the gate when the hub was started, parsed from the setting ``c.SignOnGate.apps`` or
+            from the file that it names.
         subdomain_host: the hub's setting ``subdomain_host``, below which users' servers have their hosts; "" without
             such hosts.
         gpu_service_url: address of the GPU service, for the portal; "" without a GPU service.

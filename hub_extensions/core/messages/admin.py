@@ -64,7 +64,8 @@ class LeaseInfo:
         use_source: what measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (the
             server's own extension) or ``none``.
         stops_at: when the server stops if nothing changes; `None` if no stop is expected.
-        stop_reason: why the server stops, or why it does not, as text; "" if that was not decided, and in a dry run.
+        stop_reason: why the server stops, or why it does not, as text; "" if that was not decided, and in a dry
+            run of culling, in which no server is stopped.
         stop_why: `stop_reason` as a reason with a code; `None` if there is none.
         adopted: whether the server was started before this product was installed.
         processes: while the lease is ending, the processes of the server that are left.
@@ -129,7 +130,7 @@ class CulledServer:
 
     Attributes:
         action: ``keep``, ``warn`` or ``stop``.
-        enforced: whether culling really stops servers; False in a dry run.
+        enforced: whether culling really stops servers; False in a dry run, which only reports what it would do.
         cause: the cause of the expected end; "" if no end is expected.
         stops_at: when that end comes if nothing changes; `None` if no end is expected.
         ends_at: the latest end, by lifetime or by somebody's order; `None` if nothing enforces one.

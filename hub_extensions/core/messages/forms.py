@@ -174,7 +174,7 @@ class FormState:
     Attributes:
         simulated: whether the GPUs are simulated, which the form has to show.
         as_of: when the GPUs or the cluster were read; `None` if they were not read yet.
-        culling: a sentence about when servers stop; "" in a dry run.
+        culling: a sentence about when culling stops servers; "" in a dry run of culling, in which no server is stopped.
         rule: `culling` as a reason with a code; `None` if `culling` is "", or from an older service.
         gpu_servers: names of the user's servers that hold a GPU now; "" is the default server.
         in_line: names of the user's servers that wait in line or are being started.

@@ -93,7 +93,13 @@ class Snapshot:
 class Numbers:
     """The figures of one device that change with each reading, sent while nothing else changes.
 
-    The fields are those of `GpuReading`.
+    Attributes:
+        uuid: UUID of the device.
+        at: when the device was read.
+        memory_used_bytes: memory in use on the device, by all its users; `None` if it is not known.
+        own_memory_bytes: memory in use by this server's programs alone; `None` if it is not known.
+        used_percent: use of the device, 0 to 100; `None` if it is not known.
+        counters: further counters; `None` if none is known.
     """
 
     uuid: str
@@ -129,7 +135,7 @@ class Push:
         version: the version of the protocol.
         snapshot: sent in the first message, and whenever more than `numbers` changed; `None` otherwise.
         history: sent in the first message and after a gap; `None` otherwise, because the panel already has it.
-        numbers: the devices read since the previous message.
+        numbers: the figures of each device that was read since the previous message.
     """
 
     version: int

@@ -170,7 +170,7 @@ class ServerState:
         save: whether the open notebooks have to be saved now, because the server is about to stop.
         warnings: warnings for the user, such as a lost device or another process on the device.
         waits: the other offers with their waits, to which the user could change.
-        rule: when this server stops by itself; `None` if nothing stops it, also in a dry run.
+        rule: when culling stops this server; `None` if nothing stops it, and in a dry run of culling.
         figures: use of this server's device measured elsewhere; `None` if the server can read it from the card, or if
             it is not known.
         drain_seconds: how long the user's own hook may run once the stop has begun.

@@ -18,8 +18,9 @@ class UsageRecord:
     down. `None` means that the value is not known.
 
     Attributes:
-        key: the lease's id. For a server without a GPU the ticket's id, or one made for it; for an imported row its
-            origin.
+        key: id of the record. It is the id of the lease (the server's right to its devices). A server without a GPU has
+            no lease, so it is the id of its ticket, or a new id without a ticket. For an imported row it names where
+            the row came from.
         user: for a deleted user ``deleted/<number>``, with a new number for each user.
         pool: name of the pool (all devices of one kind) that the device belongs to; ``cpu`` for CPU only.
         share: thousandths of each of the `devices` devices; both are 0 for CPU only.

@@ -23,7 +23,11 @@ class Totals:
         held: pieces with a lease; the sum of busy, idle, use_unknown and changing.
         busy, idle, use_unknown: pieces whose server runs, by the measured use of the GPU.
         changing: pieces whose lease is starting, ending or lost.
-        free, closed, others, unusable, unknown: pieces without a lease, by `PieceState`.
+        free: pieces that are free.
+        closed: pieces without a lease that are not given to servers, such as those that administrators have closed.
+        others: pieces that programs use which this hub did not start.
+        unusable: pieces without a lease that cannot be used.
+        unknown: pieces without a lease of which it is not known whether they are free.
     """
 
     cards: int

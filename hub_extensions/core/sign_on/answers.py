@@ -67,7 +67,8 @@ class ErrorResponse:
     """A refusal of the provider, and whom it is about.
 
     Attributes:
-        code: the provider's error code, or `MUST_ACT`; "" if the answer lacks one.
+        code: the provider's error code; "" if the answer lacks one. It is `MUST_ACT` if the person has to act at the
+            provider, such as change a password.
         description: the provider's error description; "" if the answer lacks one.
     """
 

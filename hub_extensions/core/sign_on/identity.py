@@ -273,7 +273,13 @@ def _is_left_out(claims: Claims, path: str) -> bool:
 def groups_of(
     claims: Claims, claim: GroupsClaim, *, names: Mapping[str, str], kept: Collection[str]
 ) -> frozenset[str] | None:
-    """Return the groups in the claims, or `None` if they contain none. The arguments are those of `claimed_groups`."""
+    """Return the groups in the provider's claims, or `None` if they contain none.
+
+    Args:
+        claim: name or path of the groups claim, or a function that extracts the groups.
+        names: the provider's name of a group -> the hub's name. A group that is not listed keeps its name.
+        kept: the hub's names of the groups to use; if empty, all are used.
+    """
     return claimed_groups(claims, claim, names=names, kept=kept).names
 
 

@@ -47,7 +47,7 @@ class EndPlan:
     Attributes:
         sessions: the sessions that end.
         is_last: whether the person has no other session, so that the hub's own cookie ends too.
-        tokens: the setting that selects the tokens to end.
+        tokens: which tokens of the person end: those that came from the sessions (``session``), or all (``all``).
         stops: servers to stop, each with its time.
         kept: names of the servers that keep running.
     """

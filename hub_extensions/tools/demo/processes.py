@@ -59,8 +59,8 @@ def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
     Args:
         folder: the demo's folder, by which its processes are recognised.
         echo: prints a line.
-        reason: beginning of the line that is printed, with the number of processes, if there are any; "" prints
-            nothing.
+        reason: why the processes are ended. If there are any, a line with this reason and their number is printed; ""
+            prints no line.
     """
     if not marked(folder):
         return

@@ -57,7 +57,8 @@ class DemoProxy:
         program: path of the program.
         folder: its working folder.
         gate_file: file with the gate's settings.
-        unprotected: name of the app that is served without asking the gate while the configuration has the fault.
+        unprotected: name of the app that the fault concerns. The fault is a change of the configuration, made on
+            request, after which the proxy serves this app without asking the gate.
     """
 
     kind: str

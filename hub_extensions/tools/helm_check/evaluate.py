@@ -169,7 +169,10 @@ def with_changes(release: Release, evaluation: Evaluation) -> Release:
 
 
 def check_evaluation(release: Release) -> Findings:
-    """Yield a finding for each piece of code that failed, or that was not judged because it lacks a module."""
+    """Yield a finding for each piece of the administrator's Python whose effect is not known, or not completely.
+
+    Such a piece failed, did not end in time, or imports a module that is not installed here.
+    """
     evaluation = release.evaluation
     if evaluation is None:
         return

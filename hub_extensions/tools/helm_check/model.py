@@ -267,7 +267,9 @@ def name_of(manifest: Tree) -> str:
 def is_own_spawner(chosen: object) -> bool:
     """Whether a ``spawner_class`` is our spawner for Kubernetes or a subclass.
 
-    An administrator's own class is known only if the code was run (``--evaluate``), where it is described by a mapping.
+    Args:
+        chosen: the value of the setting: a name, or if ``--evaluate`` has run code that sets a class, a mapping that
+            describes this class. A class whose base class could not be imported counts as ours.
     """
     if isinstance(chosen, Mapping):
         return chosen.get("ours") is True or chosen.get("known") is False

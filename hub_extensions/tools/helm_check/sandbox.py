@@ -177,7 +177,10 @@ def snapshot(config: Any) -> dict[str, dict[str, Any]]:
 
 
 class _Always(dict[str, Any]):
-    """User options that contain every key, with the same value for each."""
+    """User options that contain every key, with the same value for each.
+
+    A hook that looks up any option thus finds the invented user's choice.
+    """
 
     def __init__(self, answer: str) -> None:
         super().__init__({answer: answer})
@@ -200,7 +203,13 @@ class _Group(str):
 
 
 def fake_spawner(settings: Mapping[str, Any], answer: str | None) -> Any:
-    """Invent a spawner with these settings, for a user who has chosen `answer`; None for one who has chosen nothing."""
+    """Invent a spawner with these settings, on which a hook of the administrator can be called.
+
+    Args:
+        settings: trait -> value.
+        answer: what the spawner's user has chosen in every option, also used as the user's name and group. None for a
+            user who has chosen nothing and has no group.
+    """
     groups = [] if answer is None else [_Group(answer)]
     user = Loose(name=answer or "ada", escaped_name="ada", groups=groups, admin=answer is not None)
     mappings = (*GPU_SETTINGS, "environment", "node_selector", "extra_labels", "extra_annotations")
@@ -220,7 +229,11 @@ def fake_pod() -> Any:
 
 
 def _codes(function: Any, depth: int = 0) -> Iterator[types.CodeType]:
-    """Yield the code objects of a function, and of the functions in the same piece of code that it calls."""
+    """Yield the code objects of a function, and of the functions that it calls in the same piece of code.
+
+    Args:
+        depth: how many calls lead from the first function to this one; deeper calls than five are not followed.
+    """
     function = getattr(function, "func", None) or getattr(function, "__func__", None) or function
     code = getattr(function, "__code__", None)
     if code is None or depth > 5:
@@ -347,7 +360,12 @@ class SandboxRun:
         exec(compile(code, self.label, "exec", dont_inherit=True), names)
 
     def base(self, names: dict[str, Any]) -> None:
-        """Run the chart's own configuration; without a chart, apply the settings that follow from the values."""
+        """Run the chart's own configuration; without a chart, apply the settings that follow from the values.
+
+        Args:
+            names: global variables of the configuration. Without a chart, the functions that the chart's configuration
+                would define for the administrator's code are added to them.
+        """
         if self.job["config_file"]:
             file = Path(self.job["config_file"])
             sys.path.insert(0, str(file.parent))
@@ -391,7 +409,13 @@ class SandboxRun:
                     self.result["hooks"] += [[label, section, name, each, was_seen] for each in sorted(given)]
 
     def list_profiles(self, section: str, profiles: Any, settings: Mapping[str, Any]) -> None:
-        """Call a ``profile_list`` that is a function, and record the profiles that it returns as its value."""
+        """Call a ``profile_list`` that is a function, and record the returned profiles as the value of this setting.
+
+        Args:
+            section: name of the class whose setting it is, such as ``KubeSpawner``.
+            profiles: the function.
+            settings: trait -> value of this class, for the invented spawner that the function gets.
+        """
         try:
             found = plain(call(profiles, fake_spawner(settings, None)))
         except BaseException:  # noqa: BLE001  an administrator's code may raise anything for an invented server

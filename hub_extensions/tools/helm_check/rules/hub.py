@@ -119,7 +119,7 @@ def _extra_config(release: Release) -> Findings:
 
 
 def _image(release: Release) -> Findings:
-    """Report the chart's own image, which does not have `hub_extensions`, if nothing installs it at the start."""
+    """Report the chart's own hub image, which lacks our package `hub_extensions`, if no setting brings the package."""
     key = "hub.image.name"
     stock = find(release.facts.defaults, key.split("."))
     mounts = [str(each.get("mountPath")) for each in mappings(release.at("hub.extraVolumeMounts"))]

@@ -194,7 +194,14 @@ def _replaced(release: Release) -> Findings:
 
 
 def _lost(release: Release, trait: str, key: str) -> str:
-    """Name what is lost if a trait replaces what the values set at the chart's key; "" if nothing is lost."""
+    """Return what is lost if a trait of the spawner replaces what the chart makes of one of its keys, in words.
+
+    "" if nothing is lost.
+
+    Args:
+        trait: name of the trait.
+        key: key of the values that the trait replaces.
+    """
     if trait in ("volumes", "volume_mounts"):
         files = "the files of singleuser.extraFiles" if release.tree("singleuser.extraFiles") else ""
         return "users' homes" if release.at("singleuser.storage.type") in ("dynamic", "static") else files

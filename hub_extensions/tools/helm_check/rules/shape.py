@@ -39,7 +39,8 @@ _SECTIONS = (
 def check_shape(release: Release) -> Findings:
     """Report every key that the chart does not know, every value of a wrong type, and every missing key.
 
-    Errors of other keywords of the schema than those of `EXPLAINERS` are left to Helm.
+    The values are checked against the chart's JSON schema. Errors about schema keywords that are not in `EXPLAINERS`,
+    such as ``pattern``, are not reported here; Helm reports them.
     """
     findings: dict[Finding, None] = {}
     for error in Draft7Validator(release.facts.schema).iter_errors(release.values):
