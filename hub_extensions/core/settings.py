@@ -96,6 +96,7 @@ def setting(
     """Return a dataclass field that an administrator can set.
 
     Args:
+        default: the value if the administrator sets none.
         text: the help for administrators.
         name: name in the configuration; "" for the field's own name.
         least, most: limits of a number, or of the numbers in a dict; `None` for no limit. Limits of a duration are in

@@ -73,6 +73,11 @@ def request_of(secret: str, method: str, target: str, header: str) -> SignedRequ
 
     The caller has to compare three signed values with what the service expects: the id of the service's process
     (`life`), the time and the nonce.
+
+    Args:
+        secret: the secret that hub and service share.
+        method, target: HTTP method, and path with query, of the request; both are signed.
+        header: the header.
     """
     found = _REQUEST.fullmatch(header) if secret else None  # an empty secret never matches
     if found is None:

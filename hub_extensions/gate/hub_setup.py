@@ -197,9 +197,16 @@ def _is_any(host: str) -> bool:
 
 
 def _limited(c: Any, config: GateConfig, sign_on: SignOnConfig, notes: list[str]) -> GateConfig:
-    """Return the settings of the gate with session limits that are at most as long as the hub's own.
+    """Return the settings of the gate with session limits that are at most as long as those of the hub.
 
-    For each limit that was shortened, a sentence is appended to `notes`.
+    The hub's limits are those of its cookie, of its OAuth tokens and of sign-on sessions. For each limit that was
+    shortened, a sentence is appended to `notes`.
+
+    Args:
+        c: the hub's configuration.
+        config: the settings of the gate.
+        sign_on: the settings of sign-on sessions; their limits count only if these sessions are enabled.
+        notes: sentences for the administrator.
     """
     days = float(value_of(c, "JupyterHub", "cookie_max_age_days", HUB_COOKIE_DAYS))
     token = value_of(c, "JupyterHub", "oauth_token_expires_in")

@@ -99,6 +99,9 @@ class RequestFacts:
         """Return whether this request changes something or opens a WebSocket, and comes from a page of another origin.
 
         A request whose origin is unknown counts as coming from another origin.
+
+        Args:
+            app_origin: the origin of the app's public address, such as ``https://apps.example.org``.
         """
         if self.method in SAFE_METHODS and not self.upgrade:
             return False

@@ -145,10 +145,15 @@ def _nonce_problem(claims: Claims, nonce: str | None) -> SignOnRefusal | None:
 
 
 def _hash_problem(header: Claims, claims: Claims, access_token: str | None) -> SignOnRefusal | None:
-    """Check the token's claim ``at_hash`` against the access token. The claim is optional in the code flow.
+    """Check the id token's claim ``at_hash``: the hash of the access token that came with the id token.
+
+    The claim may be missing, because it is optional in the code flow.
 
     Args:
-        access_token: `None` skips the check.
+        access_token: the access token; `None` skips the check.
+
+    Returns:
+        The refusal; `None` if the hash is right, if there is no such claim, or if the check is skipped.
     """
     if access_token is None or "at_hash" not in claims:
         return None

@@ -78,6 +78,10 @@ def judge_logout_token(
     The caller has already verified the token's signature.
 
     Args:
+        header, claims: header and claims of the token.
+        issuer: the provider's issuer URL.
+        client_id: id of our client at the provider.
+        algorithms: allowed signature algorithms.
         leeway: how much clocks may differ.
     """
     problem = (

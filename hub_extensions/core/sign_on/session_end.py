@@ -158,12 +158,15 @@ def plan_end(
 ) -> EndPlan:
     """Decide what ends with the sessions `ending` of one person.
 
-    Servers stop only with the last session, and never because of a limit: a training continues while its user sleeps.
+    The settings decide which servers stop, but only if the person lost the right to sign in or ended the last session
+    (`OWN`). No server stops because a session passed a limit: a training continues while its user sleeps.
 
     Args:
         ending: the sessions that end.
         living: all sessions of the person that have not ended yet, including `ending`.
         servers: the person's servers.
+        config: the settings that say which tokens and servers end.
+        cause: why the sessions end.
         lost_right: the person may no longer sign in, so that servers stop even if other sessions last.
         account_unknown: it is unknown whether the account still exists. With the last session the tokens then end, and
             the servers keep running.

@@ -33,7 +33,13 @@ Pieces = tuple[SentencePiece, ...]
 
 
 def in_pieces(reasons: Iterable[Reason], t: Catalogue = ENGLISH, between: str = " ") -> Pieces:
-    """Return several reasons as one text, as `as_text` does, split into pieces by language."""
+    """Return several reasons as one text, split into pieces that are each in one language.
+
+    Args:
+        reasons: the reasons.
+        t: the catalogue of the reader's language.
+        between: text between two reasons.
+    """
     found: list[SentencePiece] = []
     for reason in reasons:
         if found:

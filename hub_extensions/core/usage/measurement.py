@@ -19,7 +19,8 @@ class Figure:
     Attributes:
         used_percent: GPU use. `None` if the source does not measure it.
         memory_bytes: GPU memory in use. `None` if the source does not measure it.
-        source: what measured the GPU use, as in `core.gpu.samples.DeviceSample`.
+        source: what measured the GPU use: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (the server's own
+            extension) or ``none``.
     """
 
     used_percent: float | None

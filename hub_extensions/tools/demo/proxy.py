@@ -168,6 +168,11 @@ def find_proxy(environment: Path) -> tuple[str, str]:
 def serving(proxy: DemoProxy, variables: Mapping[str, str], stop: threading.Event) -> Iterator[None]:
     """Run the proxy while the block runs, and first wait until it reaches the gate.
 
+    Args:
+        proxy: the proxy.
+        variables: environment variables of its process.
+        stop: set if the demo should end, which ends the wait.
+
     Raises:
         DemoRefused: the proxy did not start, or the gate does not answer.
     """

@@ -212,8 +212,8 @@ def _by_helm(release: Release, chart: Path, known: Sequence[Finding]) -> tuple[l
     """Let Helm check and render the chart with these values.
 
     Returns:
-        Findings about everything that Helm refuses and no rule has reported, and the number of rendered manifests;
-        None if Helm refuses the values.
+        Findings about what Helm refuses, except keys that the `known` findings of the rules are about, and about
+        rendered templates that are not YAML; and the number of rendered manifests, None if Helm refuses the values.
     """
     given = merge([{}, *(file.values for file in release.files)])
     refusals, manifests = helm.ask_helm(chart, given, release=release.name, namespace=release.namespace)

@@ -80,7 +80,18 @@ def run_import(
 ) -> None:
     """Run ``usage import``: store the sessions in a file as usage records.
 
-    The options are as they were typed; `How` explains them. None stands for an option that was not given.
+    None stands for an option that was not given.
+
+    Args:
+        state_dir: the GPU service's state folder, in which the address of its database is.
+        file: the file to import.
+        kind: format of the file; None to recognise it.
+        label: name of the import; None to take it from the file's name.
+        pool: the offer in whose line the sessions waited; None to take it from each row.
+        begins: the time in ISO form from which the file counts seconds.
+        slices: for CSV: how many slices a GPU has.
+        processors: for SWF: how many processors stand for one GPU.
+        zone: time zone of times without one; None refuses such times.
     """
     how = How(
         str(file),

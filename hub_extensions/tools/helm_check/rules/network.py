@@ -77,7 +77,13 @@ def opens(rules: Iterable[Any], port: int, *names: str) -> bool:
 
 
 def is_open(release: Release, labels: Tree, namespace: str, port: int) -> bool:
-    """Whether users' servers can reach a port of a pod with these labels, by the ingress policies of the manifests."""
+    """Whether users' servers can reach a port of a pod with these labels, by the ingress policies of the manifests.
+
+    Args:
+        labels: the pod's labels.
+        namespace: the pod's namespace.
+        port: number of the port.
+    """
     server = {**pod_labels(release, "singleuser-server"), **release.tree("singleuser.extraLabels")}
     home = {"kubernetes.io/metadata.name": release.namespace}
 

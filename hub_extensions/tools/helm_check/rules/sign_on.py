@@ -77,7 +77,13 @@ def check_kinds(release: Release) -> Findings:
 
 
 def _wanted(name: str, value: object, *, is_ours: bool) -> tuple[str, str]:
-    """Return the right type of a setting and the fix; two empty texts if the value is right."""
+    """Return which values a setting of the authenticator may have, and the fix; two "" if the value is right.
+
+    Args:
+        name: name of the setting.
+        value: its value.
+        is_ours: whether the authenticator is ours. Some settings are checked only then.
+    """
     if name in _BOOLEANS and not isinstance(value, bool):
         is_written = isinstance(value, str) and value.lower() in ("true", "false")
         return "true or false", "Write it without quotes." if is_written else "Write true or false."
