@@ -102,7 +102,7 @@ class RelaySocket(WebSocketHandler):
         return self._to_app(message)
 
     def on_close(self) -> None:
-        """Close the connection to the app, because the browser's has been closed."""
+        """Close the WebSocket to the app, because the browser's WebSocket has been closed."""
         for task in self._tasks:
             task.cancel()
         if self._app_side is not None:

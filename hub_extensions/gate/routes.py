@@ -214,9 +214,9 @@ class SignOutPage(GatePage):
 
 
 class SignedRoute(GatePage, ABC):
-    """Base class of routes for requests that are signed with a secret. Their answers are signed too.
+    """Base class of routes for requests that the hub or the audit signs with a shared secret.
 
-    An unsigned request gets 404.
+    The answers are signed too. A request without a valid signature gets 404.
     """
 
     async def post(self) -> None:

@@ -47,7 +47,7 @@ def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
 
 
 def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[float, ...]]]:
-    """Return the GPU devices of this machine or of a simulated one, and the GPU fractions of the latter.
+    """Return the GPU devices of this machine or of a simulated one, and the fractions that the simulated one offers.
 
     Args:
         layout: name or file of the simulated GPUs; None for this machine's own.

@@ -149,7 +149,7 @@ class Stopped:
 
     Attributes:
         message: `reasons` as text, for an older service that does not read `reasons`.
-        reason: the cause as a label of the metric, as in ``core.cluster.pod_status``; "" if not known.
+        reason: the cause as a label of the metric, such as ``out-of-memory``; "" if not known.
         asked: True if somebody asked for the stop while the server ran; False if the server ended by itself.
         closing: whether the hub itself ends and therefore stops its servers.
         reasons: explanation for the user if the server ended by itself and the cause is known.

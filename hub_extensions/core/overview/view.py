@@ -35,7 +35,9 @@ class Asked:
 
     Attributes:
         search: part of the name of a user, node, card or product; "" for all cards.
-        show: filter of the cards, a key of `SHOWN`.
+        show: which cards are shown, a key of `SHOWN`: "" for all, ``held`` for those with a lease, ``idle`` or
+            ``unknown`` for those with a server whose GPU use is low or unknown, ``free`` for those with a free piece,
+            ``drained`` for those to which no new servers come.
         cards: which page of the list of cards to show, counted from 1.
         people: which page of the list of users in line to show, counted from 1.
     """

@@ -121,7 +121,7 @@ def clock_refusal(ahead: timedelta, what: str) -> SignOnRefusal:
 
     Args:
         ahead: how far the provider's clock is ahead of ours; negative if it is behind.
-        what: what is wrong with the time, which begins the log message.
+        what: what is wrong with the time. The log message begins with this text.
     """
     where = "ahead of" if ahead > timedelta(0) else "behind"
     off = about(abs(ahead).total_seconds())

@@ -127,7 +127,7 @@ class RecheckFailure:
 
     @property
     def again_at(self) -> float:
-        """When the session may be checked again, in seconds of the same clock.
+        """When the session may be checked again, in seconds of the monotonic clock of `at`.
 
         The pause keeps a session that gets no answers from delaying other sessions.
         """
@@ -139,9 +139,9 @@ class ProviderHealth:
     """Whether the provider counts as away (not answering), according to the checks of sessions so far.
 
     The provider is away from the first check without an answer. It is back when every session got an answer to its last
-    check. It is also back after `BACK_AFTER` answers in a row, if at least twice as many sessions got an answer since
-    as got none to their last check. Later, a single session that never gets an answer does not count; the provider is
-    away again if two different sessions in a row get none.
+    check. It is also back after `BACK_AFTER` answers in a row, if the sessions that got an answer while the provider
+    was away are at least twice as many as the sessions whose last check got none. Later, a single session that never
+    gets an answer does not count; the provider is away again if two different sessions in a row get none.
 
     Attributes:
         away: whether the provider counts as away.

@@ -39,8 +39,8 @@ class Moment:
 class Use:
     """One server's time with one offer, from its admission to its end. It is open until the server and its lease end.
 
-    Fields and properties that `UsageRecord` has too are described there. The running clock stands still while hub or
-    service is down.
+    `UsageRecord` describes the fields and properties that are not listed here; they have the same names there. The
+    running clock stands still while hub or service is down.
 
     Attributes:
         begun: when the server was admitted, or found already running (`adopted`), on the running clock.

@@ -138,9 +138,9 @@ def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
 
 
 def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
-    """Check what this account may read of the cluster, and report the GPUs.
+    """Check what the account that runs ``doctor`` may read of the cluster, and report the cluster's GPUs.
 
-    The account of the hub, if it is another one, may read more or less.
+    If the hub has another account in the cluster, the hub may read more or less.
     """
     try:
         view = read_once(config)

@@ -76,7 +76,7 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
     """Return the configuration of a proxy for these apps.
 
     Args:
-        proxy: kind of the proxy, a key of `TEMPLATES`.
+        proxy: kind of the proxy, such as ``nginx`` (a key of `TEMPLATES`); ``policies`` for the apps' NetworkPolicies.
         apps: the apps.
         settings: further values.
 

@@ -83,6 +83,6 @@ def listed(names: Iterable[str]) -> str:
 
 
 def few(names: Iterable[object], most: int = 3) -> str:
-    """Return the first names joined by commas, and an ellipsis if there are more."""
+    """Return the first `most` names joined by commas, and an ellipsis if there are more names."""
     shown = list(map(str, names))
     return ", ".join([*shown[:most], "…"] if len(shown) > most else shown)

@@ -20,7 +20,7 @@ READERS: dict[str, SessionReader] = {"csv": trace.sessions, "sacct": sacct.sessi
 
 
 def format_of(file: Path) -> str:
-    """Return the format of a file, a key of `READERS`, judged by its name and its first line."""
+    """Return the format of a file, judged by its name and its first line: ``csv``, ``sacct`` or ``swf``."""
     if ".swf" in file.suffixes:
         return "swf"
     _, first = next(read_lines(file))
@@ -36,7 +36,7 @@ def import_file(archive: Archive, file: Path, how: How, kind: str) -> tuple[str,
         archive: the GPU service's database.
         file: the file.
         how: the options for reading the file.
-        kind: its format, a key of `READERS`.
+        kind: its format: ``csv``, ``sacct`` or ``swf``.
 
     Raises:
         BadFile: the file has a mistake, and nothing of it was imported.

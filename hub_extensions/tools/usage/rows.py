@@ -52,7 +52,11 @@ class BadLine(BadFile):
         self._about = (file, line, text)
 
     def in_column(self, column: str) -> BadFile:
-        """Return the same error, with the name of the wrong column: the one in which the readable part ends."""
+        """Return the error as a `BadFile` that names a column.
+
+        Args:
+            column: the wrong column, in which the readable part of the line ends.
+        """
         file, line, text = self._about
         return BadFile(file, line, column, text)
 

@@ -1,4 +1,7 @@
-"""Rules about the ids of offers in values, which are compared with the devices of a cluster's nodes."""
+"""Rules about the ids of offers in values, which are compared with the devices of a cluster's nodes.
+
+An offer is one choice of a GPU, or of a part of one, in the spawn form.
+"""
 
 from __future__ import annotations
 

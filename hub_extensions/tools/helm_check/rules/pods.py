@@ -240,7 +240,10 @@ def _limits_servers(manifest: Tree) -> bool:
 
 
 def _restricted(release: Release) -> str:
-    """Name the rule of the cluster or pod that refuses privileged containers; "" if no rule refuses them."""
+    """Return the name of the rule that refuses privileged or root containers in users' pods, for a finding.
+
+    It is the Pod Security level of the namespace, or ``runAsNonRoot`` of the pod. "" if there is no such rule.
+    """
     for manifest in release.manifests:
         level = find(manifest, ("metadata", "labels", "pod-security.kubernetes.io/enforce"))
         if manifest.get("kind") == "Namespace" and level in ("restricted", "baseline"):
@@ -252,7 +255,10 @@ def _restricted(release: Release) -> str:
 
 
 def _root_containers(release: Release) -> Findings:
-    """Report containers beside the server's that run as root or privileged where that is refused."""
+    """Report extra containers of users' pods that run as root or privileged although a rule forbids it.
+
+    Without such a rule (`_restricted`), nothing is reported.
+    """
     why = _restricted(release)
     key = "singleuser.cloudMetadata.blockWithIptables"
     if why and release.at(key) is True:

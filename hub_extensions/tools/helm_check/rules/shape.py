@@ -106,7 +106,11 @@ def _types(error: ValidationError) -> list[str]:
 
 
 def _how(error: ValidationError) -> str:
-    """Return the fix of a value of a wrong type or outside the allowed values."""
+    """Return what to do about a value of a wrong type or outside the allowed values, such as to quote a number.
+
+    Args:
+        error: the schema's error about the value.
+    """
     value, types = error.instance, _types(error)
     is_written = isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?|true|false", value, re.IGNORECASE)
     if is_written and {"integer", "number", "boolean"} & set(types):
