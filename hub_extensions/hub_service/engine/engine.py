@@ -272,9 +272,9 @@ class Engine:
                 log.info("the store was copied to %s", made)
 
     async def _forget_deleted_users(self) -> None:
-        """Remove the names of users whom the hub has deleted from the records.
+        """Anonymise the records of users whom the hub has deleted.
 
-        Nothing is removed if the hub lists no users at all.
+        Nothing is changed if the hub lists no users at all.
         """
         users = {user.name for user in await self.hub.users()}
         for gone in sorted(set(await self.store.users()) - users) if users else ():
@@ -339,7 +339,7 @@ class Engine:
         return drained
 
     async def without_session(self, reported: messages.WithoutSessions) -> None:
-        """Store which users have no sign-in session at the hub, so that their accounts may no longer exist.
+        """Store which users have no sign-in session at the hub. Their accounts may no longer exist.
 
         See `orders.note_without_session`.
         """
@@ -349,8 +349,8 @@ class Engine:
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
         """Stream the statuses of tickets (places in line) to the hub's spawners: first all, then each that changes.
 
-        When the hub disconnects, it may have been restarted. The service then asks it to start servers again whose
-        starts it has forgotten.
+        A hub that disconnects may have been restarted and may have forgotten pending starts of servers. The service
+        then asks the hub to start these servers again.
         """
         self.reconciler.note_hub_contact()
         try:
@@ -500,8 +500,9 @@ class Engine:
     async def state_for_server(self, user: str, server: str) -> messages.ServerState | None:
         """Return the same as `server_state`, for the server's own extension.
 
-        If the answer asks the extension to save its notebooks, and the cause of the stop is in `INTERRUPTED`, the
-        extension interrupts the kernels. The stop is then recorded as irrevocable before the answer is sent.
+        The answer may ask the extension to save its notebooks, because the server stops. If the user cannot withdraw
+        the cause of this stop (`INTERRUPTED`), the extension also interrupts the kernels. The stop is then recorded as
+        irrevocable before the answer is sent.
 
         Returns:
             `None` if the service does not know the server.
@@ -668,7 +669,8 @@ class Engine:
         """Record a server's report of when its computation will be done, for the wait forecasts.
 
         Returns:
-            Whether the report is used. It is not if the server has no GPU, or if a later report came before it.
+            Whether the report is used. It is not used, for example, if the server has no GPU, or if the service already
+            has a later report of this server.
         """
         async with self.queue.transaction() as transaction:
             facts = self.state.facts.get((user, server))

@@ -252,7 +252,7 @@ class Auth:
     async def _standing(self, name: str) -> tuple[bool, tuple[str, ...]]:
         """Return whether a user is an administrator, and the user's groups.
 
-        The hub is asked with the service's own token, because the view of a user's token lacks ``admin``.
+        The hub is asked with the service's own token. An answer to the user's own token would lack ``admin``.
         """
 
         async def ask() -> tuple[bool, tuple[str, ...]]:

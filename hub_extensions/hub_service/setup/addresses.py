@@ -66,6 +66,7 @@ def chart_service_url(base_url: str) -> str:
 def inherited_variables() -> dict[str, str]:
     """Return the variables of the hub's environment that a service needs, because JupyterHub passes almost none.
 
-    They locate the cluster in a pod, and configure libpq (``PGPASSWORD`` and others).
+    They contain the address of the cluster's API server, if the hub runs in a pod, and the settings of libpq
+    (``PGPASSWORD`` and others).
     """
     return {name: value for name, value in os.environ.items() if name.startswith(("KUBERNETES_SERVICE_", "PG"))}

@@ -31,7 +31,7 @@ class KeptPort(NamedTuple):
 
     Attributes:
         settings: the service's settings. If another port is used instead, `moved_url` is its address.
-        note: for the hub's log; "" if all is well.
+        note: why the hub does not hold the configured port, for the hub's log; "" if it does.
         is_own_listener: False if another account's program is reached at the service's address.
     """
 
@@ -49,7 +49,7 @@ def hold_port(settings: Settings, url: str) -> KeptPort:
             this one, no other port can be used, because that machine would not know it.
 
     Returns:
-        The settings to use from now on, and what is wrong.
+        The settings to use from now on, and a note if the configured port could not be bound.
     """
     if handed_over(settings.folder) is not None:
         return KeptPort(settings)  # a running hub holds it

@@ -2,7 +2,7 @@
 
 ``configuration.py`` writes the field in the hub, and ``settings_client.py`` reads it in the service. It contains no
 secrets; they come from the service's environment. The secret with which the hub signs its requests is derived from the
-service's token, unless the environment of both contains one.
+service's token, unless the environment of both hub and service contains a secret for that.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def to_info(settings: Settings) -> dict[str, Any]:
 def from_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return settings and needed variables from a service's field ``info``, as the hub sends it.
 
-    `None` if it has none, because ``configure(c)`` was not called in the hub's configuration.
+    `None` if the field contains no settings, because ``configure(c)`` was not called in the hub's configuration.
     """
     settings, needs = info.get("settings"), info.get("needs", [])
     if not isinstance(settings, dict) or not isinstance(needs, list):

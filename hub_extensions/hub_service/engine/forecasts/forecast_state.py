@@ -52,7 +52,7 @@ class ForecastState:
         joins: pool -> the forecasts of `records` that users were given when they joined the line.
         progress: server -> its last report of when its computation will be done, and that end on the running clock
             (which stands still while the hub is away).
-        past: usual start times of offers, and how much GPU memory users needed.
+        past: statistics of past uses: how long starts with each offer take, and how much GPU memory users needed.
     """
 
     def __init__(self) -> None:
@@ -194,7 +194,8 @@ class ForecastState:
     def report(self, clock: RunningClock) -> ForecastReport:
         """Return for administrators how accurate the forecasts for each pool (devices of one kind) are.
 
-        The report also has the age of the last result; `None` if there is no result that is still shown.
+        The report also has the age of the likely waits that were computed last. The age is `None` if there are none, or
+        if they are too old to be shown.
         """
         waits = self.fresh(clock.elapsed())
         views = {} if self.waits is None else self.waits.pools
@@ -281,7 +282,7 @@ class ForecastState:
             clock: the running clock, which stands still while the hub is away.
 
         Returns:
-            `False` if the report is not used, for example because a later one has come before it.
+            `False` if the report is not used, for example because the service already has a later report.
         """
         before = self.progress.get(server)
         now = clock.utc_now()

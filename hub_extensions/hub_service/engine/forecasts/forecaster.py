@@ -1,4 +1,6 @@
-"""Decide when the likely waits of users in line are computed, and store them. The event loop never waits for that.
+"""Decide when the likely waits of users in line are computed, and store them.
+
+The computation runs in a thread or process of its own, so the event loop never waits for it.
 
 The calculator learns from the usage records in the store, page by page, and then from each use (one server's time with
 a GPU) that ends. After each computation the users in line get their forecasts. Some forecasts are stored until the
@@ -241,9 +243,14 @@ class Forecaster:
         return (asked or self.state.clock.wall(lease.since)).timestamp()
 
     def _end(self, lease: Lease, now: datetime) -> KnownEnd | None:
-        """Return when a lease's server will end, by a countdown to its stop or by its own progress report.
+        """Return when the server of a lease (right to a GPU) will end.
 
-        The sooner of the two is returned. `None` if there is neither.
+        The end follows from the announced time of the server's stop, or from the server's report of when its
+        computation will be done. If both are known, the earlier one is returned; `None` if neither is known.
+
+        Args:
+            lease: the lease.
+            now: by the running clock, which stands still while the hub is away.
         """
         server = lease.user, lease.server
         found: list[KnownEnd] = []
@@ -285,9 +292,9 @@ class Forecaster:
             log.debug("no forecast is kept: %s", problem)
 
     def _due(self, ticket: Ticket) -> int | None:
-        """Return the full hours that a ticket (place in line) has waited, if its forecast has to be stored now.
+        """Return how many full hours a ticket (place in line) has waited, if its forecast has to be stored now.
 
-        `None` if its forecast of this hour is stored already, or if it does not wait.
+        `None` if a forecast for this number of hours is stored already, or if the ticket does not wait.
         """
         if ticket.state is not TicketState.WAITING:
             return None
@@ -334,7 +341,7 @@ class Forecaster:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """End the computation that runs now without a result, and do not wait for that."""
+        """Abort the computation that runs now. It returns no result, and this method does not wait for its end."""
         self._closed = True
         self.calculator.close()
         self._thread.shutdown(wait=False, cancel_futures=True)

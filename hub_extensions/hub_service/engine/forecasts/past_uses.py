@@ -1,4 +1,4 @@
-"""Statistics of past uses (one server's time with a GPU): usual start times, and the GPU memory that users needed."""
+"""Statistics of past uses (one server's time with a GPU): how long starts took, and the GPU memory users needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PEAKS = 3
 
 
 class PastUses:
-    """Keeps the latest start times of each offer (option of the spawn form) and the memory peaks of each user."""
+    """Keeps how long the latest starts with each offer (option of the spawn form) took, and users' GPU memory peaks."""
 
     def __init__(self) -> None:
         self._starts: dict[OfferId, deque[float]] = {}
@@ -39,7 +39,7 @@ class PastUses:
             self._ended(record)
 
     def remember(self, changes: Changes) -> None:
-        """Update start times and memory peaks after a transaction has written these changes."""
+        """Add the starts and the memory peaks in these changes, after a transaction has written the changes."""
         for use in changes.uses:
             if use.ready is not None and not use.adopted and use.key not in self._begun:
                 self._begun.add(use.key)

@@ -72,7 +72,7 @@ class ClusterLeases:
     """Reads the cluster and ends leases (servers' rights to a GPU) whose pod is gone.
 
     Attributes:
-        trespassers, unproved: as in `LeaseWatcher`; always empty on a cluster.
+        trespassers, unproved: are filled only on one machine (see `LeaseWatcher`), and always empty on a cluster.
         forgotten: finds pods of this hub's servers that the hub no longer knows.
         drains: cordons and drains nodes on an administrator's order.
     """
@@ -235,8 +235,9 @@ class ClusterLeases:
             queue: name of the external queue (``Kueue``, ``KAI``) that decides which pods start; "" if there is none.
 
         Returns:
-            Offers whose admitted pod finds no device, with the nodes that the pod may use (`None` for all nodes); and
-            the ids of tickets (places in line) that do not count towards the limit of simultaneous starts.
+            A pair. First: each offer with an admitted pod that finds no device -> the nodes that such pods may use;
+            `None` if they may use all nodes. Second: ids of the tickets (places in line) that do not count towards the
+            limit of simultaneous starts, because their pods have waited for a node for too long or wait in `queue`.
         """
         now = self.state.clock.elapsed()
         up, back, still = dict[OfferId, frozenset[str] | None](), set[str](), {}
@@ -397,7 +398,7 @@ class ClusterLeases:
         return replace(lease, ends_at=self.state.end_of(lease))
 
     def may_be(self, server: HubServer) -> bool:
-        """Return True, because pods are identified by their labels and not by what the hub lists."""
+        """Return True: the hub's entry for a server may always be right, because pods are found by their labels."""
         return True
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
@@ -431,8 +432,8 @@ class ClusterLeases:
     async def end_again(self, lease: Lease) -> None:
         """Delete the pod that is left of a server that the hub reports as stopped, unless it is being deleted already.
 
-        If the hub lists a pod with the same name, this pod belongs to a listed server and is kept. It is deleted all
-        the same if that server is this one and its spawn is pending.
+        A pod whose name is in the hub's list belongs to a listed server and is kept. There is one exception: if the
+        listed server is the lease's own server, and its spawn is pending, the pod is deleted.
         """
         pod = self.state.pods.of(lease)
         if pod is None or pod.deleting:
@@ -446,7 +447,7 @@ class ClusterLeases:
             log.warning("the pod %s of a stopped server cannot be deleted: %s", pod.name, problem)
 
     async def clear_dead_start(self, lease: Lease) -> None:
-        """Do nothing, because KubeSpawner takes over the pod that an earlier start left at the server's next start."""
+        """Do nothing. If an earlier start left a pod, KubeSpawner takes it over when it starts the server again."""
 
     # -------------------------------------------------------------- for admins
 

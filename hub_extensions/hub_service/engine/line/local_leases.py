@@ -186,7 +186,9 @@ class LocalLeases:
                 self._accounts[lease.id] = self._accounts.get(lease.id, frozenset()) | found
 
     def _as_leased(self, reading: InventoryReading) -> InventoryReading:
-        """Give each leased device in the reading the `Device.identity` that its lease names. It is matched by its UUID.
+        """Give each leased device in the reading the `Device.identity` that its lease names.
+
+        Device and lease are matched by the device's UUID.
 
         The identity is made from several values of the device. If a value was missing when the lease was made, the
         driver may now give the same device another identity.
@@ -319,10 +321,11 @@ class LocalLeases:
                 self._stopped[lease.id] = polled
 
     def _reported_stopped(self, lease: Lease) -> tuple[bool, bool]:
-        """Return whether the hub reports this run as stopped, and whether the spawner's own poll confirms it.
+        """Return whether the hub reports a lease's server as stopped, and whether the spawner's own poll confirms that.
 
-        A list of servers that the hub sent later counts for both: the hub lists no server that its spawner's poll
-        reports as ended.
+        Both are also true if the server is missing in a list that the hub sent after the lease seemed to be over,
+        because the hub does not list servers whose spawner's poll reports them as ended. Both are false if the poll
+        after the stop found the server running.
         """
         since = self._over_since.setdefault(lease.id, self.state.clock.elapsed())
         hub, polled = self.state.hub_view, self._stopped.get(lease.id)
@@ -334,7 +337,7 @@ class LocalLeases:
     def _note_unproved(self, lease: Lease, signs: LeaseSigns) -> None:
         """Record for administrators that a lease has seemed to be over for a minute, although nothing proves it.
 
-        Otherwise an earlier record about the lease is removed.
+        If the lease no longer seems to be over, or its end is proved, an earlier record about it is removed.
 
         Args:
             lease: the lease.

@@ -24,7 +24,7 @@ REFUSED, UNDONE = "opened-refused", "opened-elsewhere"
 
 
 class Cordoner(Protocol):
-    """The part of ``adapters.kubernetes.ClusterWatch`` that cordons a node."""
+    """Cordons nodes (closes them to new pods): ``adapters.kubernetes.ClusterWatch``, or a fake in a test."""
 
     async def cordon(self, node: str, closed: bool) -> None:
         """Cordon a node, or uncordon it if `closed` is false.
@@ -93,7 +93,8 @@ class NodeDrains:
             admin: name of the administrator.
 
         Raises:
-            Refused: as for `drain`; 409 also if the node was not cordoned by an order of this service.
+            Refused: 409: not allowed, not cordoned by an order of this service, or refused by the cluster. 503: it is
+                not known whether the node was uncordoned.
         """
         if not self.allowed:
             raise Refused.because(409, explain("cordon-on-cluster", node=node), "place")

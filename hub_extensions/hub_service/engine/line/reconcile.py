@@ -2,8 +2,9 @@
 
 If the hub was restarted and has forgotten the pending spawns of tickets (users' places in line), the service asks the
 hub to start these servers again: admitted tickets first, five at a time. Servers that ran before this product was
-installed are adopted: they get a lease. A ticket ends if the hub has no pending spawn for it for a while. All tickets
-end if the hub ran without this service in between, because their users have then chosen something else.
+installed are adopted: they get a lease. A ticket ends if the hub has no pending spawn for it for a while. If the hub
+ran without this service since the last comparison, all tickets end whose servers do not start. Their users have then
+chosen something else.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Reconciler:
     def resume_soon(self) -> None:
         """Have `run` call `reconcile` at once, because the hub may have been restarted.
 
-        The hub is then asked to start the servers whose pending spawns it has forgotten.
+        `reconcile` then asks the hub to start the servers whose pending spawns the hub has forgotten.
         """
         self._resume = True
         self._soon.set()
@@ -295,10 +296,10 @@ class Reconciler:
     # -------------------------------------------------------------- tickets
 
     async def _end_old_tickets(self, servers: Servers, token_name: str, transaction: Transaction) -> None:
-        """End all tickets (places in line) whose servers do not start, if the hub ran without this product in between.
+        """End all tickets (places in line) whose servers do not start, if the hub has run without this product.
 
-        Such a hub has forgotten the service, and has given a new name to its token. A hub that was only restarted still
-        uses the old name.
+        A hub that ran without this product has forgotten the service, and then gives the service's token a new name. A
+        hub that was only restarted still uses the old name.
 
         Args:
             servers: the hub's list.
@@ -356,11 +357,13 @@ class Reconciler:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the hub is still being asked to start the servers whose pending spawns it has forgotten."""
+        """Whether the service is still asking the hub to start servers whose pending spawns the hub has forgotten."""
         return self._starting is not None and not self._starting.done()
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
-        """Ask the hub to start the servers that it forgot: admitted tickets first, then by places, five at a time.
+        """Ask the hub to start the servers whose pending spawns it has forgotten, five at a time.
+
+        Servers of admitted tickets come first, then those of waiting tickets in the order of their places in line.
 
         The hub answers each request when the start is done, or after its ``slow_spawn_timeout``. In a long line, the
         last tickets therefore wait for minutes; they do not count as abandoned meanwhile.

@@ -53,9 +53,9 @@ class Rights:
         return self._groups.get(ticket.user, (ticket.groups, None))[0]
 
     def begin(self) -> None:
-        """Begin a round of checks in which tickets (places in line) are searched that can start.
+        """Begin a new round of checks, before the service looks for tickets (places in line) that can start.
 
-        If the hub did not answer during the last round, it is asked once more.
+        If the hub did not answer in the last round, it is asked again in this one.
         """
         self._silent = False
 

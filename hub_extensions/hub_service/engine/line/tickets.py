@@ -80,9 +80,9 @@ class Tickets:
     async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
         """Handle the hub's requests to start servers: create their tickets (places in line), or find those that exist.
 
-        A server has one ticket. If the server asks again with other offers, the offers that the ticket already has keep
-        their places, and new offers get a place at the end of their lines. If the ticket was admitted to an offer that
-        is not asked for any more, it loses all its places.
+        A server has one ticket. If the hub asks again for the same server with other offers, the offers that the ticket
+        already has keep their places, and new offers get a place at the end of their lines. If the ticket was admitted
+        to an offer that is not requested any more, the ticket loses all its places.
 
         Args:
             asks: the requests. New tickets join the line in the order in which the hub accepted them.
@@ -226,8 +226,8 @@ class Tickets:
     async def ended(self, ticket_id: str, report: messages.Ended) -> None:
         """Record that a try to start a server (`attempt`) was cancelled (``left``) or has failed (``failed``).
 
-        Only the report about the last try counts. If the service itself asked the hub to start the server again,
-        because the report had not arrived, the report about the try before counts too.
+        Only a report about the last try counts, with one exception: if the service itself caused the last try, because
+        the report about the previous one had not arrived, that report counts too.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)

@@ -65,14 +65,14 @@ class RunningClock:
     def wall(self, running: datetime) -> datetime:
         """Convert a time of the running clock to wall-clock time, to show it.
 
-        A time in the future is converted as if no outage came before it.
+        The result is right only if no outage lies between `running` and now.
         """
         return self._utc_now() + (running - self.now())
 
     def running(self, wall: datetime) -> datetime:
         """Convert a past wall-clock time to a time of the running clock, which stands still while the hub is away.
 
-        Outages since then are not taken into account.
+        The result is right only if no outage lies between `wall` and now.
         """
         return self.now() - (self._utc_now() - wall)
 

@@ -116,11 +116,12 @@ class Inventory:
         self.pods = pods
 
     def clear_highest_use(self, judged: Mapping[str, float]) -> None:
-        """Start again to measure the highest use of each device, after a decision about idle servers.
+        """Forget the highest measured use of devices, after a decision about idle servers has used these values.
+
+        A value that has risen since the decision is kept for the next decision.
 
         Args:
-            judged: UUID of a device -> the highest use in percent on which the decision was based. If the use has risen
-                since, it is kept for the next decision.
+            judged: UUID of a device -> the highest use in percent on which the decision was based.
         """
         self.highest_use = {uuid: use for uuid, use in self.highest_use.items() if judged.get(uuid) != use}
 

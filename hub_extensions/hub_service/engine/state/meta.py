@@ -76,7 +76,7 @@ def read_stops(kept: str) -> tuple[StopRecord, ...]:
 def _with_causes(stop: dict[str, Any]) -> dict[str, Any]:
     """Convert the JSON of a stop to the present format, in which it has a list of causes.
 
-    An earlier version stored only the first cause, with its sentence.
+    An earlier version stored only one cause, and the sentence that explains this cause to the user.
     """
     cause, why = stop.get("cause"), stop.get("why")
     at = next((stop[name] for name in ("began", "asked", "since", "run") if stop.get(name)), None)
@@ -166,7 +166,7 @@ def write_letters(letters: tuple[AdminLetter, ...]) -> str:
 
 
 def read_without_session(kept: str) -> WithoutSessions:
-    """Parse the stored JSON of the users who have no sign-in session at the hub, so that their accounts may be gone.
+    """Parse the stored JSON of the users who have no sign-in session at the hub. Their accounts may no longer exist.
 
     Without users if another version wrote it in another format.
     """

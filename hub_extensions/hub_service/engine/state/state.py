@@ -310,7 +310,7 @@ class State(Inventory):
             self.revision += 1
 
     def _ordered_ends(self) -> frozenset[tuple[StopKey, datetime]]:
-        """Return the stop and the time of every order to stop a server.
+        """Return for every order to stop a server: the key of the stop, and the time at which the server is to stop.
 
         The waits of users in line depend on these times.
         """
@@ -323,7 +323,7 @@ class State(Inventory):
         return {**left, **{stop.key: stop for stop in changes.stops}}
 
     def no_session_since(self, user: str) -> datetime | None:
-        """Return when the user's last sign-in session at the hub ended, since when the account may be gone.
+        """Return when the user's last sign-in session at the hub ended. The account may have been deleted since then.
 
         `None` if the hub does not report the user as without a session.
         """
@@ -465,9 +465,9 @@ class State(Inventory):
 
     @property
     def policy(self) -> CullPolicy:
-        """The limits of culling in the configuration.
+        """The limits of culling (idle time, lifetime and others) in the configuration.
 
-        `policy_of` returns one server's, which the policy file may change.
+        The policy file may set other limits for a server; `policy_of` returns the limits that apply to one server.
         """
         return self.policies.base
 
@@ -530,7 +530,7 @@ class State(Inventory):
     def _ending(self, lease: Lease) -> Lease:
         """Return the lease (a server's right to its GPU) with the end that the present limits set.
 
-        If its user was shown a later end, the lease keeps that one.
+        If the user was shown a later end before, the lease has that later end.
         """
         return replace(lease, ends_at=shown_end(self.end_of(lease), self._facts_of(lease)))
 

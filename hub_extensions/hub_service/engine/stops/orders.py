@@ -1,7 +1,8 @@
-"""Orders to stop servers, of the hub (after a sign-out), of users and of administrators, and their other orders.
+"""Orders to stop servers: from the hub (after a sign-out), from users and from administrators.
 
-Administrators also close a card to new servers (drain), keep a server, and write to the users of a card. Each order is
-written with the administrator's name and reason, and the users concerned are notified. `StopRunner` carries out a stop.
+Also the other orders of administrators: close a card to new servers (drain), keep a server, and write to the users of a
+card. Each of their orders is stored with the administrator's name and reason, and the users concerned are notified.
+`StopRunner` carries out a stop.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _takes(state: State, facts: ServerFacts) -> timedelta:
 
 
 async def note_without_session(state: State, transaction: Transactions, reported: WithoutSessions) -> None:
-    """Record which users have no sign-in session, so that their accounts may no longer exist.
+    """Record which users have no sign-in session at the hub. Their accounts may no longer exist.
 
     The journal gets a row for each user who is new in the list, and for each user who has a session again.
 
@@ -190,7 +191,7 @@ class AdminOrders:
             admin: name of the administrator.
 
         Raises:
-            Refused: 400: no reason. 409: unknown card, or drained already; on a cluster see `NodeDrains`.
+            Refused: 400: no reason. 409: unknown card, or drained already; on a cluster as in `NodeDrains.drain`.
         """
         why = reason_of(why)
         if self.nodes is not None:
@@ -291,7 +292,8 @@ class AdminOrders:
             admin: name of the administrator.
 
         Raises:
-            Refused: as for `stop`; 409 also if the server is being stopped.
+            Refused: 400: no reason, or another time. 404: no such lease. 409: its server has not started yet or is
+                being stopped, its user gave the GPU back, or its user was signed out.
         """
         why, hours = reason_of(why), _one_of(hours, KEEP_HOURS, "hours")
         async with self.transaction() as transaction:

@@ -92,8 +92,8 @@ class Policies:
         """Find entries of the rules that have no effect, such as names that do not exist, and log new ones.
 
         Args:
-            groups: the groups that users are in. They are ignored if they are known since an earlier call. `None` if
-                they are unknown; groups are not checked then.
+            groups: names of all groups that users are in; `None` if they are unknown. Only the first names that are
+                passed after the rules came into force are used. Until then, groups are not checked.
             offers, pools: the ids of the present offers, and of the pools (devices of one kind).
         """
         if self._groups is None:

@@ -1,14 +1,14 @@
 """Carry out every stop: decide about all servers, warn, drain, ask the hub, prove the end, start without a GPU.
 
-`StopRunner.run` is the only loop. A turn takes the record of each stop (`StopRecord`) and asks `core/culling` and
-`core/stops` for its next step:
+`StopRunner.run` is the only loop. Each round reads the record of each stop (`StopRecord`) and asks `core/culling` and
+`core/stops` for the stop's next step:
 
 * What follows from the evidence, for all servers in one transaction: a stop is announced, moved, withdrawn or begun,
   and administrators see the stops that have passed their deadline (`decide_all`).
 * A stop that begins is carried out by a task of its own: it waits for the drain, checks the server once more, so that a
   user who came back keeps working, and asks the hub.
-* After that, a server that the hub only reports as stopped is ended, and one that comes back is started without a GPU
-  (`go_on`).
+* After that, a server that still runs although the hub reports it as stopped is ended, and a server that is to come
+  back is started without a GPU (`go_on`).
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class StopRunner(ServerEvidence):
     async def run(self) -> None:
         """Decide about all servers and continue their stops every few seconds, until cancelled.
 
-        After an order, or when a try to stop a server has ended, this is done at once. What waits for the hub or the
-        cluster does not delay the next decisions.
+        After an order, or when a try to stop a server has ended, the next round begins at once. A step that waits for
+        the hub or the cluster does not delay the next decisions.
         """
         going_on: asyncio.Task[None] | None = None
         try:
@@ -139,7 +139,7 @@ class StopRunner(ServerEvidence):
     def next_turn(self) -> float:
         """Return the seconds until `run` decides about all servers again.
 
-        They are fewer than usual if a server has to stop or start before.
+        The time is shorter than usual if a server has to stop or start earlier.
         """
         if not self.state.hub_view.is_up:
             return EVERY
@@ -219,9 +219,9 @@ class StopRunner(ServerEvidence):
         return facts, culling.announced(culling.settle(seen, decision), decision), decision
 
     def _warnings(self, before: ServerFacts, facts: ServerFacts, now: datetime) -> tuple[Delivery, ...]:
-        """Build the notices of an end that is announced now, for a user without an open page.
+        """Build the notices that tell a user without an open page when the server stops, if that was decided just now.
 
-        Empty if no new end is announced, or if the user gave the GPU back or signed out.
+        Empty if the announced time of the stop is unchanged, or if the user gave the GPU back or signed out.
 
         Args:
             before: what the service remembered of the server before the decision.
@@ -261,10 +261,11 @@ class StopRunner(ServerEvidence):
         return set(chosen)
 
     def _announced(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> StopRecord | None:
-        """Return the record of a server's stop, with the causes that are announced after this decision.
+        """Return the record of a server's stop, with the causes of the stop that the user is warned of from now on.
 
-        The pause after a failed try counts only while the server's time to stop has come. If the GPU is used again
-        meanwhile, the next stop begins without a pause.
+        After a failed try to stop the server, the next try has to wait for a pause. If the server is no longer to stop
+        now, for example because its GPU is used again, the pause is dropped and a later stop begins without it. A
+        record of a stop that has already begun is returned unchanged.
 
         Args:
             facts: what the service remembers of the server.
@@ -323,7 +324,7 @@ class StopRunner(ServerEvidence):
     def _new_alarms(
         self, stops: Mapping[StopKey, StopRecord], judged: Sequence[_Judgement]
     ) -> tuple[dict[StopKey, StopRecord], list[JournalRow]]:
-        """Find the stops that have passed their deadline, and log new ones.
+        """Find the stops that have passed their deadline, and log those that had not passed it before.
 
         Args:
             stops: the records of all stops after the present decisions.
@@ -561,10 +562,10 @@ class StopRunner(ServerEvidence):
     # -------------------------------------------------------------- after the stop
 
     async def go_on(self) -> None:
-        """Take the next step of each stop for which the hub has been asked already, if there is one now.
+        """Take the next step of each stop for which the hub has been asked already, if such a step is due now.
 
-        What is left of a server that the hub reports as stopped is ended. A server that is to come back is started
-        without a GPU.
+        If a stop has passed its deadline, the processes or the pod that are left of the server are ended. A server
+        that is to come back is started without a GPU.
         """
         for key in tuple(self.state.stops):
             stop = self.state.stops.get(key)

@@ -231,7 +231,10 @@ class ServerEvidence:
         return Figure(sample.used_percent, sample.memory_used_bytes, source)
 
     def device_of(self, lease: Lease) -> str:
-        """Return the UUID of the lease's device from the machine, a claim, or DCGM; "" if it is not known yet."""
+        """Return the UUID of the lease's device; "" if it is not known yet.
+
+        It is known from the machine's driver, the pod's resource claim, or DCGM's measurement.
+        """
         by_claim = self.state.cluster.device_of.get(lease.id, "") if self.state.cluster is not None else ""
         use = self.dcgm.use(lease)
         return lease.uuid or by_claim or (use.uuid if use is not None else "")

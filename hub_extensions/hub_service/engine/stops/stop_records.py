@@ -54,16 +54,17 @@ def of_server(code: str, server: str) -> Reason:
     """Return a sentence about a server for its user. It contains the server's name, unless it is the default server.
 
     Args:
-        code: code of the sentence for a named server.
+        code: code of the sentence for a named server. The sentence for the default server has this code after
+            ``your-``.
         server: name of the server; "" for the default server.
     """
     return explain(code, server=server) if server else explain(f"your-{code}")
 
 
 def with_stops(state: State, changes: Changes) -> Changes:
-    """Add to a transaction's changes how the stops of the servers concerned go on, because servers or leases change.
+    """Add to a transaction's changes the updated records of stops whose servers or leases these changes end or change.
 
-    For each stop that ends, the journal's row and the user's notice are added too.
+    If a server ends by its stop, the journal's row about that and the user's notice are added too.
     """
     given = {stop.key: stop for stop in changes.stops}
     after: dict[StopKey, StopRecord | None] = {}
@@ -158,7 +159,7 @@ def end_of_report(state: State, report: Stopped) -> UseEnd:
 def without_returns_of(state: State, user: str) -> Changes:
     """Return the changes that cancel all returns (restarts without a GPU) of a user who was signed out, with notices.
 
-    A server that is back already goes on.
+    A server that has already started again keeps running.
     """
     pending = [stop for stop in state.stops.values() if stop.user == user and stop.back and stop.back.run is None]
     stopped = [stop.back for stop in pending if stop.back and (user, stop.server) not in state.facts]

@@ -242,7 +242,7 @@ class _Bucket:
     Attributes:
         at: when the first measurement was added, by the wall clock.
         device: UUID of the device; "" if unknown.
-        sums: sums of the measurements.
+        sums: use and memory of the device, added up over the minute.
         source: what measured the use of the device, such as NVML or DCGM; ``none`` if nothing did.
     """
 

@@ -24,7 +24,8 @@ def overview(
 ) -> messages.UserOverview:
     """Return what the hub's home page and the pages of a start show to a user.
 
-    The environment of admitted servers, the waits of other offers and the signs of use are left out.
+    These pages do not show the environment of admitted servers, the waits of other offers, and the signs that a server
+    is in use, so the answer does not contain them.
 
     Args:
         state: the present state.

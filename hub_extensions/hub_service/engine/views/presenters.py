@@ -45,8 +45,8 @@ VOID = "void"
 def wait(forecast: WaitForecast) -> Wait:
     """Convert the forecast of a wait to a message.
 
-    Its likely times are rounded to whole steps, P10 down and P90 up, so that nobody relies on a minute. If P90 is more
-    than three times P10, the steps are coarse.
+    The likely times are rounded to whole steps, P10 down and P90 up, because they are not exact to the minute. If P90
+    is more than three times P10, the steps are coarse.
     """
 
     def seconds(value: timedelta | None) -> float | None:

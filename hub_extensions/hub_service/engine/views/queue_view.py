@@ -26,7 +26,7 @@ class QueueView:
     Values that many tickets share are computed once.
 
     Attributes:
-        revision: of the state; the view is valid until the state has another revision.
+        revision: the state's revision for which the view was computed. The view is valid while the state has it.
         verdicts: the answer of admission to each ticket.
         offers: the availability of every offer.
         nodes: ticket -> the nodes of the cluster that its server may use; missing if they are unknown.
@@ -88,7 +88,7 @@ class QueueView:
 
 
 def content_of(state: TicketStatus) -> tuple[object, ...]:
-    """Return the parts of a ticket's status that its page shows. If they have changed, a new status is sent to it.
+    """Return the parts of a ticket's status that its page shows. If they have changed, the page gets a new status.
 
     Waits are rounded as they are shown, so a change of a few seconds makes no difference.
     """

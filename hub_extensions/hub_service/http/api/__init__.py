@@ -1,1 +1,1 @@
-"""The service's routes: their callers and messages. The engine decides."""
+"""The service's HTTP routes: who may call each, and the messages that it takes and returns. The engine decides."""

@@ -42,13 +42,13 @@ class Parts:
     """The objects that the routes work with.
 
     Attributes:
-        engine: decides, and knows everything that is shown.
+        engine: makes all decisions, and returns the data that routes and pages show.
         hub: the hub's API.
         auth: authenticates callers.
         prefix: the path that every route starts with, such as ``/services/gpu/``.
         base_url: the hub's base URL, for links to servers.
         help_url: the administrator's help page for students; "" for the service's own help page.
-        closing: set when the service stops, so that endless answers end.
+        closing: event that is set when the service stops. Answers that are streamed without an end then end.
         connections: decides which connection is closed when there are too many.
         refusals: counts refused requests, and delays answers to a flood of them.
     """
@@ -76,7 +76,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
 
     Attributes:
         who: the callers that may use the route. Each subclass sets it.
-        action: the right that a person needs for it. A subclass may set another one than reading.
+        action: the right that a person needs for the route: reading, unless a subclass sets another one.
         caller: the caller; `None` before `prepare`, and on a route that anybody may use.
         signed: the signed request of the hub, so that the answer is signed too; `None` if the hub did not sign it.
     """

@@ -122,7 +122,7 @@ class PageRoute(JsonRoute):
     async def note_language(self, user: str) -> None:
         """Store the page's language for mails to this user.
 
-        If somebody else reads the page, the hub sends no language, and nothing is stored.
+        If somebody other than this user reads the page, the hub sends no language, and nothing is stored.
         """
         if language := self.request.headers.get("Accept-Language", ""):
             await self.engine.note_language(user, catalogue_for(language).language)
