@@ -166,7 +166,8 @@ class Engine:
     def start(self) -> None:
         """Start the background loops.
 
-        If the store is read-only, only the loops that refresh and publish are started.
+        If the store is read-only, only the loops are started that read the devices, the measurements and the policy
+        file, and that publish the statuses of tickets (places in line).
         """
         settings_file = self.settings.culling.policy_file
         deciding = (
@@ -189,7 +190,7 @@ class Engine:
         ]
 
     async def stop(self) -> None:
-        """Cancel the background loops. Tickets (places in line) and leases stay as they are stored."""
+        """Cancel the background loops. Tickets (places in line) and leases (rights to GPUs) stay stored."""
         self.forecaster.close()
         for loop in self._loops:
             loop.cancel()
@@ -461,9 +462,10 @@ class Engine:
         return None if found is None else (found.user, found.server)
 
     def queue_figures(self) -> messages.QueueFigures:
-        """Return how many tickets (places in line) are in each state, and since when each offer's longest wait lasts.
+        """Return figures about the tickets (places in line), for the metrics.
 
-        They are for the metrics.
+        They are the number of tickets in each state; and for each offer, since when that user has been waiting who
+        joined first of all users whose first choice is this offer.
         """
         states: dict[str, int] = {}
         since: dict[str, datetime] = {}

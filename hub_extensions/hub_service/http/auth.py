@@ -72,9 +72,9 @@ class Forbidden(Exception):
 
 
 class SignAgain(Exception):
-    """The hub signed for an earlier run of this service, or at a time that is too far from this machine's clock.
+    """The hub signed the request for an earlier run of this service, or its signing time is too far from our clock.
 
-    The answer carries the present run and time, with which the hub signs the request again.
+    The answer contains the present run and the present time, with which the hub signs the request again.
     """
 
 

@@ -44,7 +44,8 @@ class ForecastState:
 
     Attributes:
         waits: the likely waits as they were computed last; `None` before the first computation.
-        revision: grows with every change of tickets (places in line), leases, devices and pools (devices of one kind).
+        revision: grows with every change of tickets (places in line), leases (servers' rights to their GPUs), devices
+            and pools (devices of one kind).
         stays: finished uses (one server's time with a GPU) from which the calculator has not learned yet.
         matured: forecasts whose tickets have started, from which the calculator has not learned yet.
         given: ticket id -> the forecasts that its user was given and whose outcome is not known yet.

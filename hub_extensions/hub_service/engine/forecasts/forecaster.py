@@ -265,7 +265,7 @@ class Forecaster:
     # -------------------------------------------------------------- the forecasts that users get
 
     async def give(self, found: WaitForecasts) -> None:
-        """Store the forecasts that users in line get at the join and after each full hour.
+        """Store the forecasts that users get when they join the line, and after each full hour of waiting.
 
         They are compared with the real waits later, to measure the accuracy.
 

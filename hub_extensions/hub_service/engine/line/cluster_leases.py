@@ -114,7 +114,7 @@ class ClusterLeases:
             self._soon.clear()
 
     def refresh_soon(self) -> None:
-        """Have `run` call `refresh` at once, because a lease is expected to change."""
+        """Have `run` call `refresh` at once, because a lease (right to a GPU) is expected to change."""
         self._soon.set()
 
     async def refresh(self) -> None:
@@ -166,7 +166,7 @@ class ClusterLeases:
         )
 
     def _server_pods(self, view: ClusterView) -> ServerPods:
-        """Find the pod of each lease and of each server.
+        """Find the pod of each lease (a server's right to its GPU) and of each server.
 
         If several pods match, a pod in the hub's own namespace is taken before others, and a pod that has not finished
         before one that has.
@@ -221,7 +221,9 @@ class ClusterLeases:
         )
 
     def _adopted_and_bound(self) -> dict[str, PodFacts]:
-        """Return lease id -> pod, for servers that the service did not start (adopted ones) and whose pods have a node.
+        """Return the pods of adopted servers, which the service did not start, by the id of the lease (right to a GPU).
+
+        Only pods that have a node are returned.
 
         Such pods have no labels of ours, because they ran before this product was installed, but they hold devices.
         """
@@ -279,7 +281,7 @@ class ClusterLeases:
         """Return the lease as it is after the cluster was read; the same object if nothing changed.
 
         Args:
-            lease: the lease before.
+            lease: the server's right to its GPU, as it was before.
             view: what was read from the cluster.
         """
         pod = self.state.pods.of(lease)
@@ -297,7 +299,7 @@ class ClusterLeases:
         return lifecycle.refresh(lease, seen)
 
     def _is_gone(self, lease: Lease) -> bool:
-        """Return whether the pod of a lease is gone, after a while in which it may still appear.
+        """Return whether the pod of a lease (right to a GPU) is gone, after a while in which it may still appear.
 
         A pod that was seen before has to be missing for `GONE_FOR` (1 s), and a pod that was never seen for `SETTLES`
         (30 s).
@@ -323,13 +325,13 @@ class ClusterLeases:
         return None if node is None else node.ready is not True
 
     async def give_up(self, lease_id: str, admin: str, why: str = "") -> None:
-        """Delete the pod of a lease by force, on an administrator's order, because its node does not answer.
+        """Delete the pod of a lease (right to a GPU) by force, on an administrator's order: its node does not answer.
 
         The lease ends when the pod is gone.
 
         Args:
             lease_id: the lease.
-            admin: name of the administrator, for the journal.
+            admin: name of the administrator, for the journal (the log of decisions).
             why: the administrator's reason, for the journal; "" if none is given.
 
         Raises:
@@ -410,7 +412,7 @@ class ClusterLeases:
         return pod is not None and not pod.over and pod.deleting
 
     def lives(self, lease: Lease) -> bool:
-        """Whether the lease's pod exists and is not being deleted."""
+        """Whether the pod of this lease (a server's right to its GPU) exists and is not being deleted."""
         pod = self.state.pods.of(lease)
         return pod is not None and not pod.deleting
 
@@ -426,7 +428,7 @@ class ClusterLeases:
         return f"its pod {pod.name}{f' on {pod.node}' if pod.node else ''}{' (being deleted)' if pod.deleting else ''}"
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
-        """Return an empty tuple, because on a cluster a lease is held by its pod."""
+        """Return an empty tuple, because on a cluster a pod holds the lease (right to a GPU), not single processes."""
         return ()
 
     async def end_again(self, lease: Lease) -> None:
@@ -477,11 +479,11 @@ class ClusterLeases:
 
 
 def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tuple[str, str]:
-    """Return why a lease has changed its state, and the evidence, for the journal.
+    """Return why a lease has changed its state, and the evidence, for the journal (the log of decisions).
 
     Args:
-        before: the lease before the cluster was read.
-        after: the lease after it.
+        before: the server's right to its GPU, as it was before the cluster was read.
+        after: the same lease afterwards.
         snapshot: what was read from the cluster. `None` if nothing was read, so that the node is not known.
     """
     node = (snapshot.node_of.get(before.id) if snapshot is not None else None) or "not known"

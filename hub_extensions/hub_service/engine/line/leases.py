@@ -49,7 +49,7 @@ class LeaseWatcher(Protocol):
         """Have `run` call `refresh` at once, because a change of a lease (a server's right to its GPU) is expected."""
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """Create the lease of a running server that the state does not know. The lease is not stored yet.
+        """Create the lease (right to a GPU) of a running server that the state does not know. It is not stored yet.
 
         Args:
             server: the server, as the hub lists it.
@@ -77,7 +77,7 @@ class LeaseWatcher(Protocol):
         """Whether the server is being stopped, although the hub may list it as ready."""
 
     def lives(self, lease: Lease) -> bool:
-        """Whether the process or pod of the lease's server is alive."""
+        """Whether the process or pod of the server of this lease (right to a GPU) is alive."""
 
     def has_started(self, lease: Lease) -> bool:
         """Whether a process or pod confirms the hub's report that the server is ready."""
@@ -86,11 +86,11 @@ class LeaseWatcher(Protocol):
         """Forget which servers the hub listed and which stops it reported, because the hub does not answer any more."""
 
     async def give_up(self, lease_id: str, admin: str, why: str) -> None:
-        """End a lease without proof that nothing of its server is left, on an administrator's order.
+        """End a lease (right to a GPU) on an administrator's order, without proof that nothing of its server is left.
 
         Args:
             lease_id: the lease.
-            admin: name of the administrator, for the journal.
+            admin: name of the administrator, for the journal (the log of decisions).
             why: the administrator's reason; "" if none is given.
 
         Raises:
@@ -101,10 +101,13 @@ class LeaseWatcher(Protocol):
         """End the processes of a start that the hub no longer knows, before the hub starts the server again."""
 
     def what_is_left(self, lease: Lease) -> str:
-        """Describe the processes or the pod left of a lease's server, for administrators; "" if none is known."""
+        """Describe for administrators the processes or the pod that are left of the server of a lease (right to a GPU).
+
+        "" if none are known.
+        """
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
-        """Return the processes that still hold an ending lease; always empty on a cluster."""
+        """Return the processes that still hold an ending lease (right to a GPU); always empty on a cluster."""
 
     async def end_again(self, lease: Lease) -> None:
         """End the processes or the pod that are left of a server that the hub reports as stopped."""
@@ -117,7 +120,7 @@ def adopted_lease(
     end_of: Callable[[Lease], datetime | None],
     pid_started: int | None = None,
 ) -> Lease:
-    """Create the lease of an adopted server: one that runs although the service did not start it.
+    """Create the lease (right to a GPU) of an adopted server, which runs although the service did not start it.
 
     Args:
         server: the server, as the hub lists it.

@@ -110,7 +110,10 @@ class LocalLeases:
         self._soon = asyncio.Event()
 
     async def run(self) -> None:
-        """Call `refresh` every 2 s until cancelled, and more often while a lease is ending or somebody is in line."""
+        """Call `refresh` every 2 s until cancelled.
+
+        It is called more often while a lease (right to a GPU) is ending or users wait in line.
+        """
         while True:
             await self.refresh()
             busy = any(lease.state is LeaseState.ENDING for lease in self.state.leases.values())
@@ -123,7 +126,7 @@ class LocalLeases:
                 self._soon.clear()
 
     def refresh_soon(self) -> None:
-        """Have `run` call `refresh` at once, because a lease is expected to change."""
+        """Have `run` call `refresh` at once, because a lease (right to a GPU) is expected to change."""
         self._soon.set()
 
     async def refresh(self) -> None:
@@ -173,7 +176,7 @@ class LocalLeases:
         )
 
     def _remember(self) -> None:
-        """Record under which accounts the servers of leases run, and forget what was recorded about ended leases."""
+        """Record under which accounts the servers of leases (rights to GPUs) run, and forget that for ended leases."""
         leases = self.state.leases
         for each in (self._unseen_since, self._over_since, self._stopped, self._accounts, self.unproved):
             for gone in each.keys() - leases.keys():
@@ -186,7 +189,7 @@ class LocalLeases:
                 self._accounts[lease.id] = self._accounts.get(lease.id, frozenset()) | found
 
     def _as_leased(self, reading: InventoryReading) -> InventoryReading:
-        """Give each leased device in the reading the `Device.identity` that its lease names.
+        """Give each leased device in the reading the `Device.identity` that its lease (a server's right to it) names.
 
         Device and lease are matched by the device's UUID.
 
@@ -200,7 +203,7 @@ class LocalLeases:
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
         """Return every device by its `Device.identity`, and whether processes use it that this hub did not start.
 
-        A device that has disappeared is kept, as not present, while a lease names it.
+        A device that has disappeared is kept, as not present, while a lease (a server's right to a GPU) names it.
 
         Args:
             reading: the devices and measurements that the driver has just reported.
@@ -236,7 +239,7 @@ class LocalLeases:
         """Return the lease as it is after the machine was read; the same object if nothing changed.
 
         Args:
-            lease: the lease before.
+            lease: the server's right to its GPU, as it was before.
             marked: the processes that carry its mark (its id in their environment).
             reading: the GPUs. `None` if they could not be read.
         """
@@ -259,7 +262,7 @@ class LocalLeases:
         """Return the evidence about whether the server of a lease has ended and its device is free.
 
         Args:
-            lease: the lease.
+            lease: the server's right to its GPU.
             marked: the processes that carry its mark (its id in their environment).
             reading: the GPUs. `None` if they could not be read.
         """
@@ -286,7 +289,7 @@ class LocalLeases:
         )
 
     def _process(self, lease: Lease) -> bool | None:
-        """Return whether the process of the lease's server lives. `None` if that is unknown.
+        """Return whether the process of the server of a lease (right to a GPU) lives. `None` if that is unknown.
 
         It is unknown if the lease names no process, or if the service runs in a container and has never seen the
         process.
@@ -323,9 +326,9 @@ class LocalLeases:
     def _reported_stopped(self, lease: Lease) -> tuple[bool, bool]:
         """Return whether the hub reports a lease's server as stopped, and whether the spawner's own poll confirms that.
 
-        Both are also true if the server is missing in a list that the hub sent after the lease seemed to be over,
-        because the hub does not list servers whose spawner's poll reports them as ended. Both are false if the poll
-        after the stop found the server running.
+        A lease is a server's right to its GPU. Both are also true if the server is missing in a list that the hub sent
+        after the lease seemed to be over, because the hub does not list servers whose spawner's poll reports them as
+        ended. Both are false if the poll after the stop found the server running.
         """
         since = self._over_since.setdefault(lease.id, self.state.clock.elapsed())
         hub, polled = self.state.hub_view, self._stopped.get(lease.id)
@@ -340,7 +343,7 @@ class LocalLeases:
         If the lease no longer seems to be over, or its end is proved, an earlier record about it is removed.
 
         Args:
-            lease: the lease.
+            lease: the server's right to its GPU.
             signs: the evidence about its server and its device.
         """
         if lease.state not in (LeaseState.ENDING, LeaseState.RUNNING, LeaseState.LOST):
@@ -360,11 +363,11 @@ class LocalLeases:
         self.unproved.pop(lease.id, None)
 
     async def give_up(self, lease_id: str, admin: str, why: str) -> None:
-        """End a lease without proof, because an administrator confirms that nothing of the server is left.
+        """End a lease (right to a GPU) without proof: an administrator confirms that nothing of its server is left.
 
         Args:
             lease_id: the lease.
-            admin: name of the administrator, for the journal.
+            admin: name of the administrator, for the journal (the log of decisions).
             why: the administrator's reason, for the journal.
 
         Raises:
@@ -403,7 +406,7 @@ class LocalLeases:
         """Return whether a running lease has had no process for `UNSEEN_SECONDS` (a minute).
 
         Args:
-            lease: the lease.
+            lease: the server's right to its GPU.
             there: whether a process of its server is there now, or may be there.
         """
         now = self.state.clock.elapsed()
@@ -438,8 +441,8 @@ class LocalLeases:
         as used by others.
 
         Args:
-            lease: the lease.
-            pids: the processes that the driver lists on its device.
+            lease: a server's right to the device.
+            pids: ids of the processes that the driver lists on the device.
         """
         others = {
             process.pid
@@ -452,7 +455,7 @@ class LocalLeases:
     # -------------------------------------------------------------- servers that ran before
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """Create the lease of a running server that the state does not know.
+        """Create the lease (right to a GPU) of a running server that the state does not know.
 
         Its device is found in its environment, or by the driver's list of processes.
 
@@ -505,7 +508,7 @@ class LocalLeases:
         return False
 
     def lives(self, lease: Lease) -> bool:
-        """Whether the process of the lease's server lives."""
+        """Whether the process of the server of this lease (right to a GPU) lives."""
         return lease.pid is not None and procfs.alive(lease.pid, lease.pid_started or 0)
 
     def has_started(self, lease: Lease) -> bool:
@@ -531,15 +534,18 @@ class LocalLeases:
             log.info("%d left-over process(es) get SIGTERM", len(marked), extra={"lease": lease.id})
 
     def what_is_left(self, lease: Lease) -> str:
-        """Return command, pid and account of the remaining processes of the lease's server; "" if there are none."""
+        """Return command, pid and account of the processes left of the server of this lease (right to a GPU).
+
+        "" if there are none.
+        """
         return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in self.processes(lease))
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
-        """Return the processes that hold an ending lease.
+        """Return the processes that hold an ending lease (right to a GPU).
 
         They carry its mark (the lease's id in their environment). If no process carries it, the processes are returned
         that the driver lists on its device. A process that has lost its mark (``env -u``) is returned here but not
-        ended, because it is not known whose it is.
+        ended, because it is not known to which server it belongs.
         """
         left, sample = self._left(lease), self.state.samples.get(lease.uuid)
         if left or lease.state is not LeaseState.ENDING or sample is None:
@@ -578,11 +584,11 @@ class LocalLeases:
 
 
 def _cause(before: Lease, after: Lease, *, marks_are_evidence: bool = True) -> tuple[str, str]:
-    """Return why a lease has changed its state, and the evidence, for the journal.
+    """Return why a lease has changed its state, and the evidence, for the journal (the log of decisions).
 
     Args:
-        before: the lease before the machine was read.
-        after: the lease after it.
+        before: the server's right to its GPU, as it was before the machine was read.
+        after: the same lease afterwards.
         marks_are_evidence: whether the marks (lease ids in the environment) of its server's processes can be read.
     """
     if after.state is LeaseState.ENDING:

@@ -52,7 +52,7 @@ class Orphans:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """End the servers that all lists of the hub have lacked for `PROVED_SECONDS` (a minute).
+        """End the CPU-only servers of this hub that its lists have not contained for `PROVED_SECONDS` (a minute).
 
         While the hub does not answer, no server is ended.
         """

@@ -276,7 +276,7 @@ class Reconciler:
         return counts
 
     async def _note_forged(self, active: Activity, transaction: Transaction) -> None:
-        """Write a journal row, once, for each server whose `last_activity` lies in the future.
+        """Write one row in the journal (the log of decisions) for each server whose `last_activity` is in the future.
 
         Only a user can cause that, by reporting a false activity to the hub.
 
@@ -452,7 +452,8 @@ class Reconciler:
     def _adopt(self, server: HubServer) -> Changes:
         """Adopt a running server that the state does not know: store facts for culling, and a lease if it uses a GPU.
 
-        It was started before this product was installed, or during an outage of the service.
+        Culling decides by these facts when the server has to stop. A lease is a server's right to its GPU. The server
+        was started before this product was installed, or during an outage of the service.
         """
         now = self.state.clock.now()
         if not self.leases.may_be(server):
@@ -471,7 +472,7 @@ class Reconciler:
         return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
 
     def _go_on_with(self, lease: Lease, server: HubServer) -> Changes:
-        """Keep the lease of a server that still runs, and create the facts on which culling decides about the server.
+        """Keep the lease (right to a GPU) of a server that still runs, and create the facts by which culling decides.
 
         If the lease was ending, because a stop has failed, it is running again.
         """
@@ -495,7 +496,10 @@ class Reconciler:
         return ending if ending is not None and self.leases.lives(ending) else None
 
     def _adopt_late(self, server: HubServer) -> Changes:
-        """Create a lease for an adopted server (not started by the service) that had none and now uses a GPU."""
+        """Create a lease (right to a GPU) for an adopted server that had none and now uses a GPU.
+
+        An adopted server is one that the service did not start.
+        """
         facts = self.state.facts[(server.user, server.server)]
         if not facts.adopted or facts.lease is not None:
             return Changes()

@@ -49,7 +49,7 @@ class Rights:
         self._groups[user] = (groups, now)
 
     def groups_of(self, ticket: Ticket) -> tuple[str, ...]:
-        """Return the groups of a ticket's user as the hub reported them last."""
+        """Return the groups of the user of a ticket (place in line), as the hub reported them last."""
         return self._groups.get(ticket.user, (ticket.groups, None))[0]
 
     def begin(self) -> None:

@@ -245,8 +245,8 @@ class Tickets:
     async def stopped(self, report: messages.Stopped) -> None:
         """Record that the hub reports a server as stopped.
 
-        Its lease is then ending until it is proved that nothing uses the device. The user gets a notice if the report
-        has a reason.
+        The lease (the server's right to its GPU) is then ending until it is proved that nothing uses the device. The
+        user gets a notice if the report has a reason.
         """
         async with self.transaction() as transaction:
             transaction.state.touch(report.user, report.server)
@@ -444,7 +444,7 @@ class Tickets:
 
     @property
     def listeners(self) -> int:
-        """The number of clients that follow the statuses of tickets now (open streams of `changes`)."""
+        """The number of clients that follow the statuses of tickets (places in line): the open streams of `changes`."""
         return len(self._listeners)
 
     def states(self) -> tuple[messages.TicketStatus, ...]:
@@ -468,7 +468,10 @@ class Tickets:
                 yield ticket, self._state(ticket, view)
 
     async def publish_changed(self) -> None:
-        """Send the statuses of tickets that differ from the last published ones to all open streams of `changes`."""
+        """Send the statuses of tickets (places in line) that have changed to all open streams of `changes`.
+
+        A status counts as changed if it differs from the last published one.
+        """
         self._published_revision = self.state.revision
         if self._listeners:
             async for _, state in self.all_states():
@@ -478,13 +481,14 @@ class Tickets:
             self._published = {ticket: what for ticket, what in self._published.items() if ticket in live}
 
     def figures_changed(self) -> None:
-        """Have changed statuses of tickets published soon, because values in them such as forecasts have changed."""
+        """Have changed statuses of tickets (places in line) published soon: values such as forecasts have changed."""
         self._changed.set()
 
     async def publish_changes(self) -> None:
-        """Publish the changed statuses of tickets after each change of the state, at most five times a second.
+        """Publish changed statuses of tickets (places in line) after each change of the state, until cancelled.
 
-        Without a change they are published every 15 s, because waits change with time. Runs until cancelled.
+        That happens at most five times a second. If the state does not change, it happens every 15 s, because waits
+        change with time.
         """
         while True:
             try:

@@ -156,7 +156,10 @@ class Inventory:
         return arranged((named_offer(each) for each in unknown if not self.offer_config.hides(each)), self.offer_config)
 
     def node_of(self, lease: Lease) -> str:
-        """Return the name of the node on which a lease's server runs; "" on one machine, and while it is unknown."""
+        """Return the name of the node on which the server of a lease (right to a GPU) runs.
+
+        "" on one machine, and while the node is unknown.
+        """
         pod = self.pods.of(lease)
         return "" if pod is None else pod.node
 

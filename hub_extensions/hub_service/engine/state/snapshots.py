@@ -64,7 +64,10 @@ class ServerPods:
     by_server: Mapping[ServerKey, PodFacts] = field(default_factory=dict)
 
     def of(self, lease: Lease) -> PodFacts | None:
-        """Return the pod of a lease's server; `None` if there is none, or if the pod has finished."""
+        """Return the pod of the server of a lease (right to a GPU).
+
+        `None` if there is no pod, or if the pod has finished.
+        """
         pod = self.by_lease.get(lease.id)
         if pod is None and lease.adopted:
             pod = self.by_server.get((lease.user, lease.server))

@@ -548,7 +548,10 @@ class State(Inventory):
         return lease if end == lease.ends_at else replace(lease, ends_at=end)
 
     def _facts_of(self, lease: Lease) -> ServerFacts | None:
-        """Return what culling knows about the server that runs under a lease. `None` if that server does not run."""
+        """Return the facts by which culling decides about the server of a lease (right to a GPU).
+
+        `None` if that server does not run.
+        """
         facts = self.facts.get((lease.user, lease.server))
         return facts if facts is not None and facts.lease == lease.id else None
 
@@ -712,7 +715,7 @@ class State(Inventory):
         return self._sharers[1][device]
 
     def lists(self, lease: Lease) -> bool | None:
-        """Return whether the hub's list of servers contains the server of a lease, in its present run.
+        """Return whether the hub's list of servers contains this run of the server of a lease (right to a GPU).
 
         A listed server with the lease's pid is this run, whatever its name. Otherwise a listed server of the same name
         is this run, unless a later run is known.

@@ -51,7 +51,7 @@ class TicketIndex:
                 self._match(ticket)
 
     def _match(self, ticket: Ticket) -> None:
-        """Find the nodes that the server of a ticket may use, as far as they are known."""
+        """Store the nodes that the server of a ticket (place in line) may use, as far as they are known."""
         found = self._matched.of(ticket.demands)
         if found is None:
             self.node_sets.pop(ticket.id, None)

@@ -69,7 +69,7 @@ class Transactions:
 
     @asynccontextmanager
     async def __call__(self, *, admit: bool = False) -> AsyncIterator[Transaction]:
-        """Open a transaction. At its end, admit the tickets that can start now and publish the changed statuses.
+        """Open a transaction. At its end, admit tickets (places in line) that can start, and publish changed statuses.
 
         Args:
             admit: whether to look for tickets that can start even if the transaction wrote no ticket and no lease.
@@ -133,7 +133,9 @@ class Transaction:
         meta: Mapping[str, str] | None = None,
         then: tuple[Reason, ...] = (),
     ) -> None:
-        """End a ticket (place in line) whose server did not start. If it was admitted, its lease ends too.
+        """End a ticket (place in line) whose server did not start.
+
+        If the ticket was admitted, its lease (right to a GPU) ends too.
 
         Args:
             ticket: the ticket.
@@ -361,10 +363,13 @@ def _is_over(lease: Lease) -> bool:
 
 
 def possible(step: T | Reason) -> T:
-    """Return `step`, the result of a change of a ticket or lease, or raise if the change is not possible.
+    """Return the changed ticket (place in line) or lease (right to a GPU), or raise if the change is not possible.
+
+    Args:
+        step: the changed ticket or lease, or the reason why the change is not possible any more.
 
     Raises:
-        Refused: 409; `step` is the reason why the change is not possible any more.
+        Refused: 409: `step` is such a reason.
     """
     if isinstance(step, Reason):
         raise Refused.because(409, step, "ticket")

@@ -117,7 +117,12 @@ class Dcgm:
         return reading
 
     def _pod_gpu(self, lease: Lease, pod: PodFacts) -> PodGpu:
-        """Return the properties of a lease's pod and device by which its time series is found."""
+        """Return the properties of a pod and its GPU by which DCGM's time series of that GPU is found in Prometheus.
+
+        Args:
+            lease: the server's right to its GPU.
+            pod: the pod of the server.
+        """
         assert self.prometheus is not None
         pool = self.state.cluster.survey.pools.get(OfferId(lease.pool)) if self.state.cluster is not None else None
         served_by = OfferId(lease.pool)
@@ -144,16 +149,19 @@ class Dcgm:
             self.prometheus.close()
 
     def use(self, lease: Lease) -> DcgmUse | None:
-        """Return DCGM's present measurement of a lease's GPU. `None` if there is none, or if it is too old."""
+        """Return DCGM's present measurement of the GPU of a lease (a server's right to it).
+
+        `None` if there is none, or if it is too old.
+        """
         kept = self._kept.get(_key(lease))
         if kept is None or self.state.clock.elapsed() > kept.until:
             return None
         return kept.use
 
     def why_not(self, lease: Lease) -> str:
-        """Return why DCGM's last answer lacked the use of a lease's GPU, as a key of `core.gpu.dcgm.WHY`.
+        """Return why Prometheus' last answer lacked the use of a lease's GPU, as a key of `core.gpu.dcgm.WHY`.
 
-        "" if the answer contained it, or if there was no answer.
+        A lease is a server's right to its GPU. "" if the answer contained it, or if there was no answer.
         """
         return "" if self.reading is None else self.reading.missing.get(_key(lease), "")
 

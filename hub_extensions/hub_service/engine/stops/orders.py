@@ -59,7 +59,7 @@ ORDERS = ("drained-card", "undrained-card", "stop-ordered", "stop-withdrawn", "k
 
 
 async def stop_signed_out(state: State, transaction: Transactions, report: SignedOut) -> DrainState:
-    """Order the stop of a server whose user was signed out, if the server holds the reported lease.
+    """Order the stop of a server whose user was signed out, if it holds the reported lease (its right to a GPU).
 
     A repeated request does not postpone the stop. It returns the time that is left.
 
@@ -103,7 +103,8 @@ def _takes(state: State, facts: ServerFacts) -> timedelta:
 async def note_without_session(state: State, transaction: Transactions, reported: WithoutSessions) -> None:
     """Record which users have no sign-in session at the hub. Their accounts may no longer exist.
 
-    The journal gets a row for each user who is new in the list, and for each user who has a session again.
+    The journal (the log of decisions) gets a row for each user who is new in the list, and for each user who has a
+    session again.
 
     Args:
         state: the state.
@@ -257,7 +258,11 @@ class AdminOrders:
         self.runner.turn_soon()
 
     def may_undo_stop(self, lease_id: str) -> bool:
-        """Return whether an administrator has ordered a stop of this lease's server that can be withdrawn."""
+        """Return whether an administrator has ordered a stop of a server, and this order can still be withdrawn.
+
+        Args:
+            lease_id: the lease (the server's right to its GPU).
+        """
         try:
             facts, _ = self._running(lease_id)
         except Refused:
@@ -266,7 +271,11 @@ class AdminOrders:
         return ordered and self.runner.refuse_withdrawal(facts) is None
 
     async def undo_stop(self, lease_id: str, admin: str) -> None:
-        """Withdraw the administrators' order to stop a lease's server. Other causes still stop it at their own times.
+        """Withdraw the administrators' order to stop a server. Other causes still stop the server at their own times.
+
+        Args:
+            lease_id: the lease (the server's right to its GPU).
+            admin: name of the administrator who withdraws the order.
 
         Raises:
             Refused: 404: no such lease. 409: no such order, or the server's kernels were already interrupted for the

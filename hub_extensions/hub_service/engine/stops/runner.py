@@ -657,7 +657,8 @@ class StopRunner(ServerEvidence):
         Args:
             stop: the record of the stop, before this step.
             after: the restart after this step. `None` to delete it.
-            outcome: the notice and the journal's row. `None` while there is no outcome.
+            outcome: the changes with the user's notice and the journal's row about success or failure of the restart.
+                `None` while neither is known.
 
         Returns:
             False if the restart has been cancelled meanwhile; nothing is written then.

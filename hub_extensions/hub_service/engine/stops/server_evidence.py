@@ -153,7 +153,11 @@ class ServerEvidence:
             self._claims.setdefault(lease.id, self.state.clock.utc_now())
 
     def use_of(self, lease: Lease) -> float | None:
-        """Return the use of the lease's GPU, in percent, on which decisions are based. `None` if it is not known."""
+        """Return the use of a GPU, in percent, on which decisions are based. `None` if it is not known.
+
+        Args:
+            lease: a server's right to the GPU.
+        """
         return self._decisive_use(lease, self.sample_of(lease))
 
     def _decisive_use(self, lease: Lease, sample: DeviceSample | None) -> float | None:
@@ -196,7 +200,7 @@ class ServerEvidence:
         return replace(report, used_percent=None) if report is not None and shared else report
 
     def measured(self, lease: Lease) -> tuple[float | None, str]:
-        """Return how busy a lease keeps its GPU, in percent, and what measured it.
+        """Return how busy the server of a lease (right to a GPU) keeps its GPU, in percent, and what measured it.
 
         `None` and ``none`` if it is unknown.
         """
@@ -204,9 +208,9 @@ class ServerEvidence:
         return (None, "none") if sample is None or sample.used_percent is None else (sample.used_percent, sample.source)
 
     def sample_of(self, lease: Lease) -> DeviceSample | None:
-        """Return the present measurement of a lease's GPU, with time and source. `None` if there is none.
+        """Return the present measurement of the GPU of a lease (a server's right to it). `None` if there is none.
 
-        Use and memory are those of this lease, or `None` if they are not known. If several servers share a device and
+        Use and memory are those of this server, or `None` if they are not known. If several servers share a device and
         the device is idle, all of them are idle. If it is busy, it is not known which server is busy.
         """
         age = self.state.inventory_age()
@@ -223,7 +227,7 @@ class ServerEvidence:
         return sample
 
     def figure_of(self, lease: Lease) -> Figure:
-        """Return use and memory of the lease's GPU now, for its usage record."""
+        """Return use and memory of the GPU of a lease (a server's right to it) now, for the usage record."""
         sample = self.sample_of(lease)
         if sample is None:
             return Figure(None, None, "none")
@@ -231,7 +235,7 @@ class ServerEvidence:
         return Figure(sample.used_percent, sample.memory_used_bytes, source)
 
     def device_of(self, lease: Lease) -> str:
-        """Return the UUID of the lease's device; "" if it is not known yet.
+        """Return the UUID of the device of a lease (a server's right to it); "" if it is not known yet.
 
         It is known from the machine's driver, the pod's resource claim, or DCGM's measurement.
         """
@@ -249,7 +253,7 @@ class ServerEvidence:
         """Return a sample made from the server's own report, for a device without a measurement. Its user can forge it.
 
         Args:
-            lease: the server's lease.
+            lease: the server's right to its GPU.
             sample: the measurement of memory, without use. `None` if there is none.
         """
         report = self._own_report(lease)
@@ -296,7 +300,7 @@ class ServerEvidence:
     def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:
         """Return the signs that a server is in use (GPU, kernels, terminals), which its panel shows.
 
-        Empty if culling does not stop the server.
+        Empty if the administrator's limits never stop the server.
         """
         policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
         if not policy.enabled or policy.never:
@@ -320,14 +324,14 @@ class ServerEvidence:
         return self._is_work(lease, known.use) or runs or (noted is not None and noted.first_used is not None)
 
     def grounds(self, facts: ServerFacts, lease: Lease | None) -> tuple[Reason, ...]:
-        """Return the facts on which a stop is decided, as sentences for the journal.
+        """Return the facts on which a stop is decided, as sentences for the journal (the log of decisions).
 
         They are: the use and what measured it; since when the server is idle, was warned and was opened; the rule of
         the policy file; and how the warning reached the user.
 
         Args:
             facts: what the service remembers of the server.
-            lease: the server's lease. `None` for a server without a GPU.
+            lease: the server's right to its GPU. `None` for a server without a GPU.
         """
         clock, found = self.state.clock, list[Reason]()
         if lease is not None:

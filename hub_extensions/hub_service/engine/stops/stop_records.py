@@ -44,7 +44,7 @@ SIGNED_OUT = explain("not-back-signed-out")
 
 
 def stopped_notice(row: JournalRow) -> NoticeRow:
-    """Build the notice that a server was stopped, for its user, from the journal's row about the stop."""
+    """Build the notice that a server was stopped, for its user, from the row about the stop in the journal."""
     user, server = row.user or "", row.server or ""
     which = of_server("server-stopped", server)
     return NoticeRow.because(row.at, user, server, which, *row.reasons, explain("files-kept"))
@@ -124,7 +124,7 @@ def with_stops(state: State, changes: Changes) -> Changes:
 
 
 def failed_row(state: State, stop: StopRecord, fault: StopFault, why: Reason) -> JournalRow:
-    """Return the journal's row about a stop that has passed its deadline.
+    """Return the row about a stop that has passed its deadline, for the journal (the log of decisions).
 
     Args:
         state: the present state.
@@ -187,7 +187,7 @@ def with_back(*changed: tuple[StopRecord, ServerReturn | None]) -> Changes:
 def return_outcome(state: State, back: ServerReturn, why_not: Reason | None = None) -> Changes:
     """Return the changes that report whether a server was started again without a GPU.
 
-    They are the user's notice and a row of the journal.
+    They are the user's notice and a row of the journal (the log of decisions).
 
     Args:
         state: the state.

@@ -88,9 +88,10 @@ class QueueView:
 
 
 def content_of(state: TicketStatus) -> tuple[object, ...]:
-    """Return the parts of a ticket's status that its page shows. If they have changed, the page gets a new status.
+    """Return the parts of the status of a ticket (place in line) that its page shows.
 
-    Waits are rounded as they are shown, so a change of a few seconds makes no difference.
+    If they have changed, the page gets a new status. Waits are rounded as they are shown, so a change of a few seconds
+    makes no difference.
     """
     shown: tuple[object, ...] = ()
     if state.wait is not None:

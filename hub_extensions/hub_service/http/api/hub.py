@@ -46,7 +46,7 @@ class HubTicketStarted(JsonRoute):
     who = Who.HUB
 
     async def post(self, ticket: str) -> None:
-        """Record the server's process, or end the ticket because the server is ready.
+        """Record the server's process, or end the ticket (place in line) because the server is ready.
 
         Answer with the ticket's status.
         """

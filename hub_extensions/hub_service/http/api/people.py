@@ -119,13 +119,13 @@ class Leases(JsonRoute):
 
 
 class OneLease(JsonRoute):
-    """DELETE: end a lease whose machine will not come back, or whose end cannot be proved, for administrators."""
+    """DELETE: end a lease (right to a GPU) whose machine is lost or whose end has no proof, for administrators."""
 
     who = Who.ADMIN
     action = ApiAction.GIVE_UP
 
     async def delete(self, lease: str) -> None:
-        """On a cluster, delete the lease's pod by force. On one machine, end the lease without proof."""
+        """End a lease (right to a GPU): on a cluster by deleting its pod by force, on one machine without proof."""
         self.only_queries("why")
         await self.engine.give_up(
             lease, self.person.name, " ".join(self.get_query_argument("why", "").split())[:LONGEST]
@@ -178,7 +178,7 @@ class Culling(JsonRoute):
 
 
 class TheCluster(JsonRoute):
-    """GET: the nodes of every offer, and what was left out and why, for administrators of a cluster."""
+    """GET: the nodes of every offer, and which GPUs are not offered and why, for administrators of a cluster."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
