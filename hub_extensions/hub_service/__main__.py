@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the service until a stop is requested; return the exit status.
 
     Args:
-        arguments: the command line. `None` for that of this process.
+        arguments: the arguments of the command line. `None` for those of this process.
     """
     parent = os.getppid()
     options = _options(arguments)

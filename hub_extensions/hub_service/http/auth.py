@@ -147,7 +147,7 @@ class Auth:
         return _same(bearer(headers), self.hub_secret)
 
     def proves(self, method: str, target: str, authorization: str) -> bool:
-        """Return whether the hub signed this request, or its token was valid when the hub was last asked about it.
+        """Return whether the hub signed this request, or the request has a token that the hub last reported as valid.
 
         No request is sent to the hub.
 

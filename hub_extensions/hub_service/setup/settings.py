@@ -98,7 +98,7 @@ class Settings(ServiceConfig, NoticeConfig):
     def server_url(self, user: str, server: str) -> str:
         """Return where a user opens a server: a full URL if the hub's public address is known, otherwise a path.
 
-        If the hub has a host name for each user, it redirects from there.
+        If each user's servers have a host name of their own, the hub redirects the browser from this address to it.
         """
         public = urlsplit(self.public_url if "://" in self.public_url else f"https://{self.public_url}")
         host = f"{public.scheme}://{public.netloc}" if public.netloc else ""

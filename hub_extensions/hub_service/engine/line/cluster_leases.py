@@ -449,7 +449,7 @@ class ClusterLeases:
             log.warning("the pod %s of a stopped server cannot be deleted: %s", pod.name, problem)
 
     async def clear_dead_start(self, lease: Lease) -> None:
-        """Do nothing. If an earlier start left a pod, KubeSpawner takes it over when it starts the server again."""
+        """Do nothing. If an earlier start left a pod, KubeSpawner takes this pod over when the server starts again."""
 
     # -------------------------------------------------------------- for admins
 

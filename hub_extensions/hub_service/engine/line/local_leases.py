@@ -554,9 +554,10 @@ class LocalLeases:
         return tuple(found for pid in pids if (found := procfs.describe(pid)) is not None)
 
     async def end_again(self, lease: Lease) -> None:
-        """End the remaining processes of the lease's server by SIGTERM, and by SIGKILL if they are left after 10 s.
+        """End the processes left of a lease's server by SIGTERM, and by SIGKILL if they still run after 10 s.
 
-        An adopted server's processes carry no mark, so its process is identified by its pid.
+        A lease is a server's right to its GPU. Its processes are found by the mark (the lease's id in their
+        environment). An adopted server, which the service did not start, has no mark and is found by its pid.
         """
         left = self._left(lease)
         if left:

@@ -58,12 +58,12 @@ class ServiceApart(Protocol):
     """
 
     async def has_changed(self, may_be_new: bool) -> bool:
-        """Return whether the hub has other settings now, so that this service ends.
+        """Return whether the hub has other settings now. If so, this service is about to end.
 
-        It is called after every list of servers.
+        This method is called after every list of servers that the hub has sent.
 
         Args:
-            may_be_new: whether the hub may have been restarted, so that it is asked for its settings at once.
+            may_be_new: whether the hub may have been restarted. If so, it is asked for its settings at once.
         """
 
     def refused(self, problem: HubRefused) -> None:

@@ -587,7 +587,10 @@ class State(Inventory):
         self.forecasts.note_change()
 
     async def _store_offers(self, offers: tuple[GpuOffer, ...]) -> None:
-        """Store the offers for the next start of this service, when users may come before the cluster can be read."""
+        """Store the cluster's offers (options of the spawn form) for the time after the next start of this service.
+
+        Users may come then before the cluster can be read.
+        """
         try:
             await self.commit(Changes(meta={OFFERS: write_offers(offers)}))
         except StoreUnavailable as problem:

@@ -255,9 +255,14 @@ class Transaction:
         return message
 
     def _turn_notices(self, ticket: Ticket, facts: ServerFacts) -> tuple[Delivery, ...]:
-        """Return the notices "your server is ready" for a user whose turn came with every page closed.
+        """Return the notices that a user's turn in line has come and the server is ready, one for each channel.
 
-        They are stored in the same commit as the end of the ticket (place in line), so that none is lost.
+        They are sent by webhook or e-mail if the user does not open the server. They are stored in the same commit as
+        the end of the ticket (place in line), so that no notice is lost. Empty if the user did not ask for a notice.
+
+        Args:
+            ticket: the ticket.
+            facts: what culling knows about the server.
         """
         notice_config, offer = self.state.notices.config, self.state.offer(facts.offer)
         return turn_notices(
@@ -271,13 +276,14 @@ class Transaction:
         )
 
     def pod_taken(self, offer: OfferId, admitted: datetime | None) -> None:
-        """Let users have an offer again that was held back, because the cluster has accepted a pod of it.
+        """Admit tickets (places in line) to an offer again, because the cluster has accepted a pod of this offer.
 
-        An offer is held back while the quota of the cluster rejects its pods. Nothing changes for other offers.
+        An offer (option of the spawn form) is held back while the quota of the cluster rejects its pods. Nothing
+        changes if this offer is not held back.
 
         Args:
             offer: the offer of the pod.
-            admitted: when the pod's ticket (place in line) was admitted. `None` if unknown, which changes nothing.
+            admitted: when the pod's ticket was admitted. `None` if unknown; nothing changes then.
         """
         if self.state.quota_holds and admitted is not None:
             self.hold_back(quota_holds.accepted(self.state.quota_holds, offer, admitted))

@@ -695,7 +695,12 @@ class StopRunner(ServerEvidence):
         return replace(self.withdrawn(left, by), facts=(left,), notices=(self.undone(facts, by),))
 
     def undone(self, facts: ServerFacts, by: Withdrawal) -> NoticeRow:
-        """Return the notice for a server's user that an order to stop the server was withdrawn by this action."""
+        """Return the notice that an order to stop a server was withdrawn, for the server's user.
+
+        Args:
+            facts: what the service remembers of the server.
+            by: the action that withdrew the order.
+        """
         told = explain("reclaim-undone") if by is Withdrawal.LINE else explain("admin-stop-undone")
         return NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, told)
 

@@ -35,7 +35,7 @@ class PresentEvidence:
     Attributes:
         policy: the limits of the server.
         report: the last report of the server's extension. `None` if there is none, or if it is too old.
-        lease: the server's lease. `None` for a server without a GPU.
+        lease: the server's right to its GPU. `None` for a server without a GPU.
         sample: the last measurement of its GPU. `None` if there is none, or if it is too old.
         use: the use of the GPU in percent on which decisions are based. `None` if it is unknown.
     """
@@ -193,7 +193,10 @@ class ServerEvidence:
     def _own_report(self, lease: Lease) -> ServerReport | None:
         """Return the last report of the server's extension. `None` if there is none, or if it is too old.
 
-        Its GPU use is left out if DCGM shows that several servers share the card.
+        The report's GPU use is left out if DCGM shows that several servers share the card.
+
+        Args:
+            lease: the server's right to its GPU.
         """
         use, report = self.dcgm.use(lease), self.report(lease.user, lease.server)
         shared = use is not None and use.card_percent is not None
@@ -210,8 +213,9 @@ class ServerEvidence:
     def sample_of(self, lease: Lease) -> DeviceSample | None:
         """Return the present measurement of the GPU of a lease (a server's right to it). `None` if there is none.
 
-        Use and memory are those of this server, or `None` if they are not known. If several servers share a device and
-        the device is idle, all of them are idle. If it is busy, it is not known which server is busy.
+        Use and memory are those of this server, or `None` if they are not known. If several servers share a device, a
+        measurement of an idle device means that all of them are idle. A measurement of a busy device does not show
+        which server is busy.
         """
         age = self.state.inventory_age()
         if age is None or age > SAMPLES_LAST:
@@ -250,7 +254,9 @@ class ServerEvidence:
         return percent is not None and percent >= self.state.policy_of(lease.user, lease.offer).idle_below_percent
 
     def _sample_by_server(self, lease: Lease, sample: DeviceSample | None) -> DeviceSample | None:
-        """Return a sample made from the server's own report, for a device without a measurement. Its user can forge it.
+        """Return the measurement of a GPU with the use from the server's own report, because no other use is known.
+
+        The user can forge this report. If the report has no use, `sample` is returned.
 
         Args:
             lease: the server's right to its GPU.

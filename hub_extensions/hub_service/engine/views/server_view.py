@@ -158,7 +158,7 @@ class ServerView:
     def _latest(self, lease: Lease | None, decision: CullDecision | None) -> datetime | None:
         """Return when this server ends at the latest, whatever its user does.
 
-        `None` if nothing ends it while the user keeps it.
+        `None` if no limit or order ends the server as long as its user keeps it running.
 
         Administrators and the wait forecasts get the same time.
 

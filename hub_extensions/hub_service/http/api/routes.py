@@ -48,7 +48,7 @@ class Method:
     Attributes:
         does: the summary in the OpenAPI document, one sentence.
         takes, gives: types of the request's body and of the answer; `None` if there is no body.
-        many: the answer is a list.
+        many: whether the answer is a list of `gives`.
         status: HTTP status of a successful answer.
         media: content type of a body that is not JSON.
         query: pairs of name and description, one for each query argument.
