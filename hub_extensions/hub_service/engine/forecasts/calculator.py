@@ -66,10 +66,10 @@ class ForecastCalculator:
         """Learn from what has ended since the last call, then compute the likely waits.
 
         Args:
-            inputs: the line, the leases (servers' rights to their GPUs) and their announced ends.
+            inputs: the line, the leases (servers' rights to their GPUs), and the ends of leases that are known already.
             stays: past uses (one server's time with a GPU) that ended since the last call.
             matured: forecasts whose tickets (places in line) have started since the last call, with the real waits.
-            seed: of the simulation's random numbers.
+            seed: seed of the simulation's random numbers.
 
         Returns:
             The likely waits, and the seconds of processor time that they took.

@@ -145,9 +145,9 @@ class Forecaster:
         return False
 
     def reload_soon(self) -> None:
-        """Have the history of past uses loaded again at the next check.
+        """Have the history of past uses (one server's time with a GPU each) loaded again at the next check.
 
-        A user was deleted, whose name is to be forgotten.
+        A user was deleted, and the calculator has to forget the user's name.
         """
         if not self._released:
             self._imports = None
@@ -227,7 +227,7 @@ class Forecaster:
         self._failed = False
 
     def question(self) -> ForecastInputs:
-        """Return the inputs of a computation: the line, the leases (rights to GPUs) and their announced ends."""
+        """Return the inputs of a computation: the line, the leases (rights to GPUs), and their ends that are known."""
         state, clock = self.state, self.state.clock
         now = clock.now()
         asked = {lease.id: self._asked(lease) for lease in state.leases.values()}

@@ -14,7 +14,7 @@ from hub_extensions.hub_service.engine.state.state import State
 
 
 def with_outcomes(state: State, changes: Changes) -> Changes:
-    """Add to the changes of a transaction the outcomes of the wait forecasts whose tickets they change.
+    """Add to the changes of a transaction the outcomes of the wait forecasts whose tickets these changes change.
 
     A forecast has an outcome when its ticket (the user's place in line) is admitted, ends, or wants other offers.
     """

@@ -223,9 +223,8 @@ class ClusterLeases:
     def _adopted_and_bound(self) -> dict[str, PodFacts]:
         """Return the pods of adopted servers, which the service did not start, by the id of the lease (right to a GPU).
 
-        Only pods that have a node are returned.
-
-        Such pods have no labels of ours, because they ran before this product was installed, but they hold devices.
+        Only pods that have a node are returned. They have no labels of ours, because they ran before this product was
+        installed, but they hold devices.
         """
         found = ((lease, self.state.pods.of(lease)) for lease in self.state.leases.values() if lease.adopted)
         return {lease.id: pod for lease, pod in found if pod is not None and pod.node}
@@ -484,7 +483,7 @@ def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tup
     Args:
         before: the server's right to its GPU, as it was before the cluster was read.
         after: the same lease afterwards.
-        snapshot: what was read from the cluster. `None` if nothing was read, so that the node is not known.
+        snapshot: what was read from the cluster. `None` if nothing was read; the node is not known then.
     """
     node = (snapshot.node_of.get(before.id) if snapshot is not None else None) or "not known"
     return {

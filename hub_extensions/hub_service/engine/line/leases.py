@@ -49,7 +49,9 @@ class LeaseWatcher(Protocol):
         """Have `run` call `refresh` at once, because a change of a lease (a server's right to its GPU) is expected."""
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """Create the lease (right to a GPU) of a running server that the state does not know. It is not stored yet.
+        """Create the lease (right to a GPU) of a running server that the state does not know.
+
+        The new lease is only returned, not stored.
 
         Args:
             server: the server, as the hub lists it.

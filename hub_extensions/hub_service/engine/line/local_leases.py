@@ -50,7 +50,7 @@ QUICK, SLOW = 0.4, 2.0
 
 
 class Gpus(Protocol):
-    """The machine's GPUs: ``adapters.nvml.Nvml`` or ``adapters.simulated.SimulatedGpus``. Both block."""
+    """The machine's GPUs: ``adapters.nvml.Nvml`` or ``adapters.simulated.SimulatedGpus``. Their methods block."""
 
     def read(self, now: datetime) -> InventoryReading:
         """Read all GPUs now.

@@ -107,7 +107,7 @@ class NodeDrains:
             await self._write(transaction, left, (self._row("undrained-card", reason, f"admin {admin}"),))
 
     async def notice_undone(self, transaction: Transaction) -> None:
-        """End the orders to drain a node whose nodes somebody else has uncordoned."""
+        """End the administrators' orders to drain nodes that somebody else has uncordoned."""
         undone = undone_elsewhere(self.state.cordons, self.nodes(), self.state.clock.utc_now())
         if undone:
             await self._end(transaction, undone, UNDONE)

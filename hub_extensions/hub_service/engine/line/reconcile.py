@@ -113,9 +113,9 @@ class Reconciler:
         self._soon.set()
 
     def note_hub_contact(self) -> None:
-        """Record that the hub has sent a request, so that it is up.
+        """Record that the hub is up, because it has sent a request.
 
-        If it was away, it is asked for its servers at once.
+        If the hub did not answer before, the service asks it for its servers at once.
         """
         if not self.state.hub_view.is_up:
             self._soon.set()
@@ -261,7 +261,7 @@ class Reconciler:
         """Return whether the hub's clock agrees with ours. If not, no server is stopped because of `last_activity`.
 
         Args:
-            ahead: how far the hub's clock is ahead of ours. `None` if unknown, so that the clocks do not count as
+            ahead: how far the hub's clock is ahead of ours. `None` if unknown; the clocks then do not count as
                 agreeing.
         """
         counts = activity_counts(ahead)
@@ -320,7 +320,7 @@ class Reconciler:
         """End the tickets (places in line) that are over: ready, too long in line, or long without a pending spawn.
 
         Returns:
-            The tickets whose spawns the hub does not know, so that it has to be asked to start their servers again.
+            The tickets whose spawns the hub does not know. The hub has to be asked to start their servers again.
         """
         now = self.state.clock.now()
         forgotten: list[Ticket] = []

@@ -338,7 +338,7 @@ class Tickets:
         """Admit the tickets (places in line) that can start now, if their users still have the right to the offers.
 
         Returns:
-            Whether a user lost the right to an offer, so that another ticket may be able to start instead.
+            Whether a user lost the right to an offer. Another ticket may then be able to start instead.
         """
         again = False
         admissions = admit(self.state.queue_snapshot())

@@ -139,7 +139,7 @@ class Inventory:
 
     @property
     def unread(self) -> bool:
-        """Whether the devices are a cluster's that has not been read yet, so that its offers are not known."""
+        """Whether the service is on a cluster that has not been read yet. The offers are not known then."""
         return self.on_cluster and self.cluster is None
 
     def offer(self, offer_id: OfferId) -> GpuOffer | None:

@@ -562,7 +562,8 @@ class State(Inventory):
 
         Args:
             reading: the devices and measurements that the driver has just reported.
-            devices: `Device.identity` -> the device. Devices that are gone are kept while a lease names them.
+            devices: `Device.identity` -> the device. Devices that are gone are kept while a lease (a server's
+                right to its GPU) names them.
         """
         if self._take_reading(reading, devices):
             self._note_other_offers()
@@ -665,7 +666,7 @@ class State(Inventory):
         return found if found is not None and found.run == facts.started else None
 
     def ordered(self, facts: ServerFacts, new: StopCause) -> StopRecord | None:
-        """Return the stop of this run of a server with one more order. It is not stored here.
+        """Return the record of the stop of this run of a server with one more order. The record is not stored here.
 
         Args:
             facts: what culling knows about the running server.

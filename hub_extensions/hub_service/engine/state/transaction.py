@@ -96,7 +96,7 @@ class Transaction:
 
     Attributes:
         published: statuses of tickets (places in line) that are sent out at the end of the transaction.
-        moved: whether a ticket or a lease was written, so that another ticket may be able to start.
+        moved: whether a ticket or a lease (right to a GPU) was written. Another ticket may then be able to start.
     """
 
     def __init__(self, state: State) -> None:
@@ -204,7 +204,9 @@ class Transaction:
         self.hold_back(quota_holds.refused(holds, chosen, report.reason, (reason, *then), now))
 
     def hold_back(self, holds: quota_holds.Holds) -> None:
-        """Replace the offers of which no ticket is admitted now, because a cluster's quota refused their last pod.
+        """Replace the offers that are held back: no ticket (place in line) is admitted to them.
+
+        The cluster's quota refused the last pod of each of these offers.
 
         Args:
             holds: offer (an option of the spawn form) -> why and since when it is held back.

@@ -215,7 +215,10 @@ class Dcgm:
 
 
 def _key(lease: Lease) -> str:
-    """Return the key of a lease's measurements: its device, or the lease itself while its device is unknown."""
+    """Return the key of the measurements of a lease (a server's right to its GPU).
+
+    The key is the lease's device, or the lease itself while its device is unknown.
+    """
     return lease.uuid or lease.id
 
 

@@ -92,8 +92,8 @@ async def stop_signed_out(state: State, transaction: Transactions, report: Signe
 def _takes(state: State, facts: ServerFacts) -> timedelta:
     """Return how long the stop of a server may take.
 
-    Other servers may have to be drained before it: cells interrupted, notebooks saved, and users' hooks run. That time
-    is included.
+    The server is drained before: cells are interrupted, notebooks are saved, and the user's hook runs. Other servers
+    may have to be drained first. The time for all of that is included.
     """
     drained = sum(1 for each in state.facts.values() if state.orders_of(each))
     turns = 1 + drained // max(1, state.policy.concurrent_stop_limit)

@@ -626,7 +626,7 @@ class StopRunner(ServerEvidence):
             await self._note_return(stop, None)
 
     async def _start(self, stop: StopRecord, asked: ServerReturn) -> None:
-        """Ask the hub to start a server without a GPU. That the hub is asked is written before the request is sent.
+        """Ask the hub to start a server without a GPU. Before the request is sent, it is stored that the hub is asked.
 
         Args:
             stop: the record of the stop of its earlier run.

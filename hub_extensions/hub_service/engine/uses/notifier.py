@@ -186,7 +186,7 @@ class Notifier:
             self._unwritten.pop(delivery.key, None)
 
     async def _tried(self, delivery: Delivery) -> _Outcome | None:
-        """Try to send a notice once, and return the outcome. `None` if the notice is not due yet, so it was not sent."""
+        """Try to send a notice once, and return the outcome. `None` if it is not due yet; it is not sent then."""
         now = self.state.clock.now()
         verdict = judge(delivery, self.state.facts.get((delivery.user, delivery.server)), now)
         if verdict is DeliveryAction.LATER:

@@ -30,7 +30,7 @@ UNWRITTEN_KEPT = timedelta(minutes=60)  # minutes that could not be stored are k
 
 
 def with_uses(state: State, changes: Changes) -> Changes:
-    """Add to the changes of a transaction the uses that begin, change or end with them.
+    """Add to the changes of a transaction the uses that begin, change or end because of these changes.
 
     A use is one server's time with a GPU, or without one.
     """

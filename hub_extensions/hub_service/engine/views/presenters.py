@@ -277,7 +277,7 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
 
 
 def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMessage:
-    """Return the status of a waiting ticket (a place in line) whose position cannot be computed now. It has position 0.
+    """Return the status of a waiting ticket (a place in line) whose position cannot be computed now. The position is 0.
 
     Args:
         ticket: the ticket.

@@ -61,7 +61,7 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
 
 
 def is_our_fault(error: BaseException | None) -> bool:
-    """Return whether an exception is a fault of this service, so that it is logged with its traceback.
+    """Return whether an exception is a fault of this service. Such exceptions are logged with their traceback.
 
     False if `error` is `None`, because there was no exception.
     """

@@ -78,7 +78,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         who: the callers that may use the route. Each subclass sets it.
         action: the right that a person needs for the route: reading, unless a subclass sets another one.
         caller: the caller; `None` before `prepare`, and on a route that anybody may use.
-        signed: the signed request of the hub, so that the answer is signed too; `None` if the hub did not sign it.
+        signed: the request, if the hub signed it; the answer is then signed too. `None` if the hub did not sign it.
     """
 
     body_bytes = BODY_LIMIT_BYTES
@@ -203,7 +203,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         super().send_error(status, problem=problem, **kwargs)
 
     def wants_page(self) -> bool:
-        """Return whether a browser shows the answer, so that an error is answered with a page."""
+        """Return whether a browser shows the answer. If so, an error is answered with a page."""
         return "text/html" in self.request.headers.get("Accept", "")
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
@@ -264,7 +264,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return self.allowed(await self._person(), self.action)
 
     def _mark_proved(self, stream: Any) -> None:
-        """Record that the connection is of the hub or a user's server, so that it is not closed for other clients."""
+        """Record that the connection is from the hub or a user's server. It is then not closed for other clients."""
         if not isinstance(self.caller, Hub | Server):
             return
         caller = HUB if isinstance(self.caller, Hub) else self.caller
@@ -328,7 +328,7 @@ class JsonRoute(Route):
     async def answer_list(self, values: Sequence[object]) -> None:
         """Finish the answer with a list of messages.
 
-        It is encoded in parts, so that other tasks of the event loop run between.
+        The list is encoded in parts, and other tasks of the event loop run between the parts.
         """
         parts = []
         for start in range(0, len(values), SLICE):
