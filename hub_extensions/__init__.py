@@ -1,4 +1,5 @@
-"""GPUs for JupyterHub: a spawn form with offers, a persistent line, live GPU use and culling.
+"""GPUs for JupyterHub: a spawn form with GPU offers, a waiting line that survives restarts, live GPU use, and
+culling (idle servers are stopped).
 
 Importing this package has no effect. An administrator's ``jupyterhub_config.py`` calls :func:`configure`; everything
 else is found by entry points.

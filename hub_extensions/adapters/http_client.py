@@ -35,7 +35,7 @@ def http_client(
         max_bytes: the longest answer; a longer one is an error.
         max_buffered: how many bytes of an answer are read ahead.
         account: refuse a listener on this machine that runs under another account (uid); `None` to accept any.
-        defaults: for each request, as ``HTTPRequest`` takes them.
+        defaults: arguments of ``HTTPRequest`` that apply to each request, unless the request sets them.
     """
     client = HttpClient(
         force_instance=True,

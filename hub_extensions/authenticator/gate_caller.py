@@ -69,7 +69,7 @@ class EndsCaller(ABC):
     def report(self, ended: EndedSessions) -> asyncio.Future[bool]:
         """Queue a report. The returned future gets the result True when the other process has confirmed the report.
 
-        A pending report of the same user is merged with it.
+        If a report of the same user is still pending, the two are merged into one.
         """
         known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         report = PendingReport(ended, [known])
@@ -118,7 +118,9 @@ class EndsCaller(ABC):
 
 
 class GateCaller(EndsCaller):
-    """Reports ended sessions to the gate, so that it drops its own sessions of them. A hub has at most one.
+    """Reports ended sessions to the gate, so that it drops the gate sessions that were created from them.
+
+    A hub has at most one such caller.
 
     Args:
         address: the gate's address, and the secret with which the requests are signed.

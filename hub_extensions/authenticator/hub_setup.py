@@ -122,7 +122,8 @@ def _language_of_page(user: object) -> Any:
 def _add_to_servers(c: Any, cache_seconds: int | None) -> None:
     """Configure all spawners: each server gets a key of its own, and a limit for how long it caches logins.
 
-    Both are set in the section ``Spawner``, and in each section of a spawner class that sets the same traits.
+    The key is in the server's environment, and the hub signs its requests to the server with it. Key and limit are set
+    in the section ``Spawner``, and in each section of a spawner class that sets the same traits.
 
     Args:
         cache_seconds: how long a server caches a login; `None` does not set it.

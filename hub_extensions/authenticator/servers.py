@@ -135,8 +135,8 @@ class UserServers:
     def _secret_of(self, spawner: Any) -> str:
         """Return the secret with which requests to a server are signed.
 
-        It is the server's own token. The hub forgets the token when it restarts; then it is the server's key, which can
-        be computed again.
+        The secret is the server's own token. The hub forgets this token when it restarts. From then on the secret is
+        the server's key, which the hub can compute again.
         """
         own: str = spawner.api_token
         return own or server_key(self._app.cookie_secret, spawner.user.id, spawner.name)

@@ -172,7 +172,7 @@ class SessionEnder:
     def note_known(self, user_id: int, why: str) -> None:
         """Record that the provider still has this person's account, so that the person's servers need not stop.
 
-        Does nothing if it was not doubted.
+        Does nothing if the account was not on the list of accounts that may no longer exist.
 
         Args:
             user_id: the hub's id of the person.
@@ -368,8 +368,8 @@ class SessionEnder:
     async def _stop(self, stop: PendingStop) -> None:
         """Stop this run of a server at its time. A failed attempt is repeated until the run is over.
 
-        If the GPU service did not take the stop over, the stop is reported to it afterwards. It stays in the database
-        until the service has the report.
+        If the GPU service did not take the stop over, the stop is reported to the service afterwards. The stop stays in
+        the database until the service has the report.
         """
         taken_over = await self._wait_until_due(stop)
         report: StopReport | None = None
@@ -412,8 +412,8 @@ class SessionEnder:
 
         The service drains a server that holds a lease (it waits for cells and the saving of notebooks), then stops it.
         The service is asked repeatedly. It may have been away, or may have moved the time because it was away. The hub
-        stops the server itself if the service does not know its lease, has not taken the stop over by the time of the
-        stop and within `ACKNOWLEDGES`, or has not stopped the server in time.
+        stops the server itself if the service does not know the server's lease, has not taken the stop over by the time
+        of the stop and within `ACKNOWLEDGES`, or has not stopped the server in time.
         """
         handed_over: datetime | None = None
         asked_first = self._now()

@@ -85,7 +85,7 @@ class HubSignOn:
         return self.registry.ended(handler.get_cookie(COOKIE))
 
     def begin(self, handler: Any, user: Any) -> None:
-        """Begin a session for the browser that sends this request, and end the one that it had."""
+        """Begin a session for the browser that sends this request, and end the session that the browser had before."""
         before = self.session_of(handler)
         session, value = self.registry.begin(
             user.id, handler.request.headers.get("User-Agent", ""), handler.request.remote_ip or ""
@@ -225,7 +225,10 @@ class HubSignOn:
 
 
 def _service_caller(app: Any) -> ServiceCaller | None:
-    """Return the caller of the GPU service that this hub's spawners use; `None` without such a service."""
+    """Return the object that reports ended sessions to the GPU service of this hub's spawners.
+
+    `None` if the spawners use no GPU service.
+    """
     known = getattr(app, "config", {}).get("GpuSpawnerMixin", {})
     url, secret = known.get("gpu_service_url", ""), known.get("gpu_hub_secret", "")
     if not url or not secret:

@@ -293,7 +293,7 @@ class Broadcast:
         """Return the snapshot (what the GPU panel shows) that follows from the last readings of the GPUs.
 
         If more than numbers differ from the last snapshot, the change number is increased, so that all listeners get
-        it.
+        the whole snapshot.
 
         Args:
             sampled: the last values of the GPUs, and whether the driver answers.

@@ -48,7 +48,9 @@ class Recheck:
         self._lock = asyncio.Lock()
 
     async def run(self) -> int:
-        """Forget the hub's cached answers, check the token of each open WebSocket, and close those that it refuses.
+        """Forget the hub's cached answers, and ask the hub about the token of each open WebSocket.
+
+        A WebSocket is closed if the hub refuses its token, or does not answer about the token in several attempts.
 
         Returns:
             The number of WebSockets that were closed.
@@ -90,7 +92,7 @@ async def _is_refused(hub_auth: Any, token: str) -> bool:
 
 
 def open_websockets() -> list[WebSocketHandler]:
-    """Return every open WebSocket of this process. It must have been opened after the call of `note_websockets`."""
+    """Return every open WebSocket of this process that was opened after the call of `note_websockets`."""
     return [each for each in _noted if each.ws_connection is not None]
 
 

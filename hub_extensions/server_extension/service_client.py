@@ -173,7 +173,7 @@ class ServiceLink:
         """Give this server's GPU back: the server stops, or with `cpu` is started again without a GPU.
 
         Raises:
-            RequestRefused: as with `keep`.
+            RequestRefused: the service refuses, or does not answer (503).
         """
         state = await self._order("api/server/give-back", encode(GiveBack(cpu)))
         self.soon()
@@ -183,7 +183,7 @@ class ServiceLink:
         """Report to the service at once that a page has saved the open notebooks, so that it can go on with the stop.
 
         Raises:
-            RequestRefused: as with `keep`.
+            RequestRefused: the service refuses, or does not answer (503).
         """
         self._saved = True
         if self._before_stop is not None:
@@ -390,7 +390,10 @@ def _same(one: datetime | None, other: datetime | None) -> bool:
 
 
 def _without_use(report: Report) -> Report:
-    """Return the report without the GPU use. It changes all the time, and should not cause an early report."""
+    """Return the report without the GPU use, to find out whether anything else has changed.
+
+    The use changes all the time, and such a change alone should not cause an early report.
+    """
     return replace(report, used_percent=None)
 
 

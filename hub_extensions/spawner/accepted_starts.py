@@ -91,9 +91,9 @@ class AcceptedStarts:
     def accept(self, spawner: Any, options: UserOptions) -> AcceptedStart:
         """Record a start that the hub has accepted, and return the record.
 
-        The hub commits the record when `Spawner.start` returns, before it answers the user's request. If the GPU
-        service has not answered an earlier start of the same server yet, the new record takes over the time `at` of the
-        earlier one, so the user does not lose the place in line.
+        The spawner calls this in `run_auth_state_hook` or in `start`. The hub commits the record when that method
+        returns, before it answers the user's request. If the GPU service has not answered an earlier start of the same
+        server yet, the new record takes over the earlier record's time `at`, so that the user keeps the place in line.
         """
         key = (spawner.user.name, spawner.name)
         asked = self._asked.pop(key, None)

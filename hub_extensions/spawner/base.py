@@ -130,10 +130,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     # ---------------------------------------------------------------- start
 
     async def run_auth_state_hook(self, auth_state: Any) -> None:
-        """Run the hook of the spawner behind this mixin. If a start is under way, first record it.
+        """Record the start if one is under way, then run the hook of the spawner behind this mixin.
 
-        It is recorded first because hooks may be slow: the hub commits the record as soon as this returns. The spawn
-        page also calls this hook, without a start.
+        The hub commits the record as soon as this method returns, and only then calls ``pre_spawn_hook``, which may be
+        slow. JupyterHub also calls this method for the spawn page, when no start is under way.
         """
         spawn = self._spawn_future
         if self._start_pending and spawn is not None:
@@ -184,10 +184,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return future
 
     def _gpu_refuse_return(self) -> None:
-        """Refuse a restart by the GPU service if the user has signed out since the service took the server's GPU back.
+        """Refuse this start if the GPU service requested it as a restart and the user has signed out in the meantime.
 
-        Such a restart is marked with the header `RETURNS_HEADER`. Only the hub knows who is signed in: a sign-out
-        between the stop and the restart finds no server, so the service does not hear of it.
+        The service restarts servers from which it took the GPU, and marks the request with the header
+        `RETURNS_HEADER`. It does not know of a sign-out while the server is stopped; only the hub knows who is signed
+        in.
 
         Raises:
             web.HTTPError: the refusal.
@@ -365,7 +366,8 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             updates: the updates about this server from the GPU service's stream of changes.
 
         Returns:
-            The status. `ServiceAway` as for `_gpu_ask`.
+            The status. `ServiceAway` if the service does not answer and the start accepts CPU only, which needs no
+            service.
         """
         while True:
             # spread the requests of all waiting starts
@@ -383,7 +385,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     async def _gpu_ask(self, start: Start, ask: Ask) -> TicketStatus | ServiceAway:
         """Ask the GPU service for admission until it answers.
 
-        A start that already has a ticket (place in line) sends its id along.
+        The request contains the id of the start's ticket (place in line), if the start already has one.
 
         Returns:
             The status of the ticket. `ServiceAway` if the service does not answer and the start accepts CPU only, which
@@ -484,8 +486,8 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     def _gpu_hub_ends(self) -> bool:
         """Whether this hub is shutting down.
 
-        That is recognised in two ways: the hub's clean-up cancels the stream of updates from the GPU service, and it
-        runs as a task with a known name.
+        One of two signs is enough: the hub's clean-up has cancelled the stream of updates from the GPU service, or a
+        task with the name of that clean-up is running.
         """
         running = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
         return self._gpu_service.going_down or any(name.endswith("shutdown_cancel_tasks") for name in running)

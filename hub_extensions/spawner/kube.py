@@ -291,6 +291,9 @@ class GpuKubeSpawner(PodSpawner):
     async def _make_create_pod_request(self, pod: V1Pod, request_timeout: float) -> bool:
         """Create the pod as KubeSpawner does, after checking that hooks have not changed the GPUs of its lease.
 
+        Returns:
+            True if the pod was created; False if KubeSpawner has to try again.
+
         Raises:
             web.HTTPError: a refusal, because the pod has other GPUs and ``foreign_gpus`` is ``refuse``.
         """

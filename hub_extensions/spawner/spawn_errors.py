@@ -164,9 +164,9 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def reason_of(error: BaseException | None) -> str:
-    """Return the label of a failed start for the metric.
+    """Return the label with which the metric counts a failed start.
 
-    It is the one of the refusal, ``too-slow`` after a timeout, otherwise "".
+    A refusal has its own label. The label is ``too-slow`` after a timeout, and "" for any other error.
 
     Args:
         error: the exception of the start; None without one.

@@ -118,7 +118,7 @@ class HubServer:
             nothing with it.
         started: when the server was started (aware UTC); `None` if the hub does not report it.
         last_activity: time of the last activity that the hub has recorded (aware UTC); `None` if it has recorded none.
-        user_options: as the hub keeps them; empty without any.
+        user_options: the options of the server's last start, as the hub has stored them; empty without options.
         admin: whether its user is an administrator.
         groups: the groups of its user.
         pid: process id, from the spawner's state; `None` if the state does not contain it, or if our token

@@ -27,8 +27,8 @@ class Caller:
     Attributes:
         name: name of the user or service.
         kind: ``user`` or ``service``.
-        admin: whether the user is an administrator. The token of an administrator's server has it too, and may still
-            do only what its scopes allow.
+        admin: whether the user is an administrator. This is True also for the token of an administrator's server,
+            although such a token may do only what its scopes allow.
         groups: groups of the user.
         scopes: the token's own, expanded by the hub.
     """

@@ -108,7 +108,8 @@ class _Server(smtplib.SMTP):
     """An SMTP client that the time limit can cut off even if the server's greeting never ends.
 
     Args:
-        watched: the client adds itself to this list before it connects. When the time is over, it is closed from there.
+        watched: the client adds itself to this list before it connects. When the time is over, a timer shuts down the
+            connection of each client in the list.
     """
 
     def __init__(self, watched: list[smtplib.SMTP], *args: Any, **more: Any) -> None:

@@ -200,8 +200,8 @@ def mig_device(driver: Driver, gpu: Gpu, mig: Mig) -> Device | None:
     """Return the properties of a MIG device; `None` if the driver does not name its profile.
 
     Args:
-        gpu: the GPU that it is a part of.
-        mig: its handle and numbers.
+        gpu: the GPU that the MIG device is a part of.
+        mig: handle and numbers of the MIG device.
     """
     attributes = driver.ask("nvmlDeviceGetAttributes", mig.handle)
     total = memory_of(driver, mig.handle).total

@@ -112,7 +112,7 @@ class SharedKeys:
         return [_read(name, text.encode()) for name, text in found if text is not None]
 
     def add(self, name: str, text: str) -> None:
-        """Store a key, unless another gate has added one since `all`.
+        """Store a key, unless another gate has added a key since this gate last called `all`.
 
         Args:
             name: time of creation, which is the name of the key.

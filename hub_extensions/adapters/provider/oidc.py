@@ -261,11 +261,17 @@ class Provider:
         return await self._tokens({**grant, "code_verifier": verifier})
 
     async def refresh(self, refresh_token: str) -> ProviderTokens:
-        """Renew a session's tokens. If no new refresh token comes, the old one stays valid. Raises as `exchange`."""
+        """Renew a session's tokens. If the answer contains no new refresh token, the old one stays valid.
+
+        Raises ProviderRefused, ProviderAway, ProviderUnusable.
+        """
         return await self._tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
 
     async def userinfo(self, access_token: str) -> Mapping[str, Any]:
-        """Return the claims of the userinfo endpoint; {} if the provider lacks one. Raises as `exchange`."""
+        """Return the claims of the provider's userinfo endpoint; {} if the provider has no such endpoint.
+
+        Raises ProviderRefused, ProviderAway, ProviderUnusable.
+        """
         address = (await self.metadata()).userinfo
         if not address:
             return {}

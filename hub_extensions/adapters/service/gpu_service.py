@@ -144,7 +144,7 @@ class GpuServiceClient:
     Attributes:
         away_since: when the service stopped answering; `None` while it answers.
         going_down: the hub is shutting down, because the task of the stream was cancelled from outside.
-        titles: the titles of offers (lines of the start page) by id, as last reported.
+        titles: the titles of offers (the choices on the spawn form) by id, as the service last reported them.
     """
 
     def __init__(self, url: str, secret: str | Signer, account: int | None = None) -> None:
@@ -360,7 +360,7 @@ class GpuServiceClient:
             again: the stream was lost before, so waiting spawners have to repeat their requests.
 
         Returns:
-            True, if the stream was open and the service closed it.
+            True when the service has closed the stream. A connection that fails or breaks raises an error instead.
         """
         if not urlsplit(self._url).hostname:
             raise ValueError(NO_ADDRESS)  # otherwise it would connect to port 80 of this machine

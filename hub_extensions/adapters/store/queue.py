@@ -99,7 +99,7 @@ def next_place(connection: Connection) -> int:
 
 
 def last_offers(connection: Connection, user: str) -> tuple[OfferId, ...]:
-    """Return the offers (lines of the start page) that the user's newest ticket accepts; the form preselects them.
+    """Return the offers (choices on the spawn form) that the user's newest ticket accepts; the form preselects them.
 
     A ticket is a place in the line. The newest one is that with the highest place number, because a clock may be set
     back. The result is empty if the user has no ticket.
@@ -110,7 +110,10 @@ def last_offers(connection: Connection, user: str) -> tuple[OfferId, ...]:
 
 
 def last_offers_by_user(connection: Connection) -> dict[str, tuple[OfferId, ...]]:
-    """Return what `last_offers` returns, for every user with a ticket."""
+    """Return for every user with a ticket (place in the line) the offers that the newest ticket accepts.
+
+    The offers are in order of preference.
+    """
     newest = sa.select(sa.func.max(TICKETS.c.place)).group_by(TICKETS.c.user)
     rows = connection.execute(sa.select(TICKETS.c.user, TICKETS.c.choices).where(TICKETS.c.place.in_(newest)))
     return {user: _known(wanted_offers) for user, wanted_offers in rows}

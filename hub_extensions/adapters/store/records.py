@@ -29,7 +29,8 @@ class Stored:
         meta: single values of the service, by name.
         deliveries: notices that are on their way to users.
         forecasts: wait forecasts of tickets that still wait.
-        earlier_stops: ordered and begun stops that an earlier version stored; this version stores them in `meta`.
+        earlier_stops: stops of servers, ordered or already begun, that an earlier version of this product stored in
+            columns of its own. This version stores stops in `meta`.
     """
 
     tickets: tuple[Ticket, ...]

@@ -44,7 +44,7 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
 class CleanText(sa.types.TypeDecorator[str]):
     """Column type of text. Characters that a database cannot store (NUL, lone surrogates) become U+FFFD.
 
-    So every commit succeeds.
+    Therefore no commit fails because of such a character.
     """
 
     impl = sa.Text

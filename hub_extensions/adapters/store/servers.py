@@ -79,9 +79,9 @@ def facts(connection: Connection) -> tuple[ServerFacts, ...]:
 
 
 def earlier_stops(connection: Connection) -> tuple[StopRecord, ...]:
-    """Return the ordered and begun stops that an earlier version stored, in columns that this version does not write.
+    """Return the stops of servers, ordered or already begun, that an earlier version of this product stored.
 
-    The columns are ``drain_at``, ``drain_orders`` and ``stopping``.
+    They are in the columns ``drain_at``, ``drain_orders`` and ``stopping``, which this version does not write.
     """
     noted = sa.or_(FACTS.c.stopping.is_not(None), FACTS.c.drain_at.is_not(None))
     return tuple(map(_stop, connection.execute(sa.select(FACTS).where(noted)).mappings()))

@@ -162,13 +162,17 @@ class Store:
         return await self._do(lambda connection: history.notices(connection, user, since))
 
     async def last_offers(self, user: str) -> tuple[OfferId, ...]:
-        """Return the offers (lines of the start page) that the newest ticket of `user` accepts, in order of preference;
-        empty without a ticket.
+        """Return the offers (choices on the spawn form) that the newest ticket (place in the line) of `user` accepts.
+
+        They are in order of preference; empty if the user has no ticket.
         """
         return await self._do(lambda connection: queue.last_offers(connection, user))
 
     async def last_offers_by_user(self) -> Mapping[str, tuple[OfferId, ...]]:
-        """Return what `last_offers` returns, for every user with a ticket."""
+        """Return for every user with a ticket (place in the line) the offers that the newest ticket accepts.
+
+        The offers are in order of preference.
+        """
         return await self._do(queue.last_offers_by_user)
 
     async def users(self) -> tuple[str, ...]:

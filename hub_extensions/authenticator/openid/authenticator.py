@@ -72,7 +72,7 @@ class IdentifiedPerson:
 
     Attributes:
         identity: the person's account at the provider (``iss`` and ``sub``).
-        pinned: the hub user that this provider account belongs to.
+        pinned: the hub user that this provider account belongs to, and whether that is recorded only now.
         sid: the provider's id of its session; "" if it sent none.
         account: the person's name at the provider.
         encrypted_tokens: refresh token, id token and access token, encrypted.
@@ -536,7 +536,16 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return claimed_groups(claims, self.groups_claim, names=self.group_map, kept=self.synced_groups)
 
     async def userinfo_claims(self, tokens: ProviderTokens, sub: str) -> Claims:
-        """Return the claims of the userinfo endpoint; {} if the provider lacks one. Raises as `claims_of`."""
+        """Return the claims of the provider's userinfo endpoint; {} if the provider has no such endpoint.
+
+        Args:
+            tokens: the tokens that the provider has issued.
+            sub: the provider's id of the account that the claims have to be about.
+
+        Raises:
+            SignOnFailed: the claims name no account, or another one than `sub`.
+            ProviderAway, ProviderRefused, ProviderUnusable: the provider gave no claims.
+        """
         info = await self.provider.userinfo(tokens.access)
         problem = userinfo_problem(info, sub) if info else None
         if problem is not None:
@@ -566,7 +575,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             claims: the provider's claims about the user.
             tokens: the tokens that the provider issued.
             identity: the user's account at the provider.
-            at_sign_in: False at a re-check. It decides what a missing groups claim means.
+            at_sign_in: True at a sign-in, False at a re-check. Unless the setting `missing_groups` decides, a missing
+                groups claim means *no groups* at a sign-in, and *unknown groups* at a re-check.
         """
         info = {"access_token": tokens.access, "id_token": tokens.id_token, "scope": tokens.scope}
         state = self.build_auth_state_dict({**info, "token_type": "Bearer"}, dict(claims))

@@ -1,8 +1,9 @@
 """``POST /hub/sso/backchannel-logout``: the provider reports that a person signed out there.
 
 The sessions of the token's ``sid`` end, and the person's other sessions are re-checked at once, because some providers
-send one token although they ended all sessions. Both are written to the database before the answer, so that a restart
-continues with it. No cookie is read, and only signed tokens of the provider are accepted.
+send one token although they ended all sessions. The ends, and which sessions have to be re-checked, are written to the
+database before the provider gets its answer, so that they are not lost if the hub restarts. No cookie is read, and only
+signed tokens of the provider are accepted.
 """
 
 from __future__ import annotations

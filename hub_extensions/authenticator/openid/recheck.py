@@ -290,8 +290,9 @@ class ProviderRecheck:
     async def _account(self, link: ProviderLink, kept: KeptTokens) -> Account | None:
         """Return the account's state according to the provider's administration API.
 
-        `None` if it is unknown, or the setting `account_url` is empty. A missing account counts only if its record was
-        seen before, because a wrong id in `account_url` finds no account.
+        `None` if the state is unknown, or the setting `account_url` is empty. If the API has no record of the account,
+        the account counts as gone only if the API had a record of it before. Otherwise its state is unknown, because a
+        wrong id in `account_url` finds no account either.
 
         Args:
             link: the provider's data of a session of the account.

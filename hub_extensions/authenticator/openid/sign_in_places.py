@@ -41,7 +41,8 @@ class SignInPlaces:
     async def taken(self) -> AsyncIterator[None]:
         """Hold a place (the permission to redeem a code) while the block runs, which asks the provider.
 
-        If the provider cannot be reached, all waiting sign-ins fail, unless it answered another one in the meantime.
+        If the block finds that the provider cannot be reached, all waiting sign-ins fail too, unless the provider has
+        answered another sign-in since this place was taken.
 
         Raises:
             ProviderAway: no place became free in time, or the provider could not be reached.

@@ -148,8 +148,9 @@ def _chosen(c: Any) -> tuple[Any, bool]:
     """Return the spawner class that the configuration chooses, and whether its traits can be known.
 
     Returns:
-        The class and True. If the configuration names a class of another package, None and False. The class is also
-        None if it cannot be imported.
+        The class and True. None and False if the configuration gives a class of another package by name: its traits
+        are not known, because it is not imported here. None and True if it is one of our own classes but cannot be
+        imported.
     """
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:

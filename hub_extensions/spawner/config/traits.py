@@ -99,7 +99,11 @@ def _trait(kind: Any, about: Setting, **more: Any) -> Trait:
 
 
 def _default(field: Field[Any], about: Setting) -> Mapping[str, Any]:
-    """Return two arguments of a trait: its default as an administrator would write it, and its help with the unit."""
+    """Return the arguments ``default_value`` and ``help`` with which the trait of a setting is created.
+
+    The default is written as an administrator would write it, so a duration is a number of units. The help names the
+    unit.
+    """
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if isinstance(default, timedelta):
         default = default / UNITS[about.unit]

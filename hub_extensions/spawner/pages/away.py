@@ -46,7 +46,8 @@ def away_page(path: str) -> Callable[[object], Callable[[Any], AwayAnswer | None
         """Return the answer and set its content type. None if the requested path does not belong to the GPU service.
 
         Args:
-            static_url: the template variable of this name. It is a method of the request handler, which is found by it.
+            static_url: the template variable of this name. Its value is a method of the request's handler, from which
+                the handler is taken.
         """
         handler = static_url.__self__
         prefix = f"{handler.base_url.rstrip('/')}{path}"

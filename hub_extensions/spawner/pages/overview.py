@@ -41,8 +41,8 @@ class HomeEntry:
             answer.
         pieces: the main sentence, such as "You are 2nd in line for …"; in parts, because some may be untranslated.
         more: text after it, such as the expected wait or when the server stops; "" without such a text.
-        at: when the event happened, in ISO form and as clock time; shown before the sentence. None if the sentence is
-            about the present.
+        at: when the server ended or failed to start, in ISO form and as clock time; shown before the sentence. None for
+            the other kinds, whose sentence is about the present.
         keep: the server is about to be stopped, and the user can postpone the stop with the button *Keep*.
     """
 
@@ -209,7 +209,8 @@ def home_entries(
     """Return the entries of the hub's home page, ordered by server name, with ended servers last.
 
     Args:
-        overview: the GPU service's answer about the user; None if it does not answer, and the only entry reports this.
+        overview: the GPU service's answer about the user. None if the service does not answer; the only entry then
+            reports that.
         titles: offer id -> the administrator's title.
         now: the current time.
     """

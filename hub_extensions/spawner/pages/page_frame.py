@@ -1,7 +1,7 @@
 """A handler that renders a page of the hub without content: the page layout around the GPU service's pages.
 
-The service requests it with its own token, names the user who will read it, and fills its content into it. So the
-service's pages have the hub's header, theme and logout, with any version of JupyterHub, with an administrator's own
+The GPU service requests this page with its own token, names the user who will read the page, and inserts its own
+content. The result has the hub's header, theme and logout, with any version of JupyterHub, with an administrator's own
 templates, and also if the service runs in a separate pod.
 """
 

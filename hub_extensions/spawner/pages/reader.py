@@ -47,7 +47,8 @@ class PageReader:
         """Return the catalogue (the texts in one language) for the person who reads a page.
 
         Args:
-            static_url: the template variable of this name. It is a method of the request handler, which is found by it.
+            static_url: the template variable of this name. Its value is a method of the request's handler, from which
+                the handler is taken.
         """
         return catalogue_of(getattr(static_url, "__self__", None))
 
@@ -92,7 +93,8 @@ class PageReader:
         Nothing is reported if an administrator reads the page.
 
         Args:
-            static_url: the template variable of this name. It is a method of the request handler, which is found by it.
+            static_url: the template variable of this name. Its value is a method of the request's handler, from which
+                the handler is taken.
         """
         spawner: Any = self
         if spawner.gpu_service_url and (

@@ -71,14 +71,15 @@ class OfferRow:
     """What the form shows of one offer, which is one of its choices, such as CPU only or a MIG profile.
 
     Attributes:
-        title, name: the plain name, such as "Small GPU".
+        title, name: both are the plain name of the offer, such as "Small GPU".
         size: the GPU memory, such as "4.75 GiB"; "" if it is not known.
         what: technical name, such as the MIG profile.
         text: the administrator's own description; "" for a default description.
         enough: whether the user's last servers would have fitted into this offer; "" if there is nothing to add.
         percent: share of one device; 0 for CPU only and for several devices.
         known: ``free``, ``full`` or ``unknown``: whether a server with this offer would start now.
-        sign, free: a sign, and the count of free devices in words, with the wait if none is free.
+        sign: symbol before `free`: ``●`` if a device is free, ``○`` if none is, ``?`` if that is not known.
+        free: the number of free devices in words, or the wait if none is free.
         wait: place in line and wait of a user who joined now, or why they are not known; "" if the offer is free.
         now: a server with this offer would start now.
         simulated: the devices do not exist.
@@ -340,9 +341,11 @@ def _row(
 
 
 def _closed(offer: OfferState, t: Catalogue) -> tuple[str, str, str, str] | None:
-    """Return what the form shows of devices that an administrator has taken out of use, as `OfferRow.closed`.
+    """Return what the form shows about devices of an offer that an administrator has taken out of use (closed).
 
-    None if no device of the offer is closed.
+    Returns:
+        The sentence, the time of the closing in ISO form and as clock time (both "" if it is not known), and the
+        administrator's reason. None if no device of the offer is closed.
     """
     closed = offer.closed
     if closed is None:
@@ -370,13 +373,17 @@ def _note(offer: OfferState, t: Catalogue) -> str:
 
 
 def _suggestion(offer: OfferState, offers: Sequence[OfferState], t: Catalogue) -> tuple[OfferId, str, str] | None:
-    """Return a better choice than waiting for this offer, as `OfferRow.suggestion`.
+    """Return another offer that is a better choice than waiting for this one.
 
-    It is the largest smaller offer that starts now, else the offer that probably starts first. None if this offer
-    itself starts now, or if no other offer is likely to start sooner.
+    The choice is the largest smaller offer that starts now, else the offer that probably starts first.
 
     Args:
+        offer: the offer for which the user would wait.
         offers: all offers of the form.
+
+    Returns:
+        Id and title of the better offer, and a sentence about when it starts. None if `offer` itself starts now, or if
+        no other offer is likely to start sooner.
     """
     if offer.wait.now:
         return None

@@ -58,11 +58,11 @@ class Start:
         ticket: id of the user's place in the line; None before the GPU service's first answer.
         attempt: the service's number of this try to start the server; a ticket can have several. 0 before the answer.
         grant: the lease and what it gives the server; None before admission.
-        over: the service already knows that this start has ended, so the end is not reported to it.
+        over: True if the end of this start must not be reported to the service, which already knows it.
         last: the last status of the ticket; None before the first answer.
         accepted: the start's record in the hub's database; None if the hub keeps none.
         begun: when the launch of the server began; None while the start waits in line.
-        reported: the request that reports the end of the start to the service; None before that.
+        reported: the request that reports the end of the start to the service; None as long as no report was sent.
     """
 
     options: UserOptions

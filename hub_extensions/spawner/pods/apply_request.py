@@ -67,7 +67,8 @@ class Applied:
 
     Attributes:
         pod: the changed pod.
-        notes: for the hub's log, one line for each setting of the administrator that was removed or contradicts.
+        notes: lines for the hub's log: one for each setting of the administrator that was removed from the pod, and one
+            for each further container that requests a GPU.
     """
 
     pod: V1Pod
@@ -123,7 +124,7 @@ def remove_own_gpus(pod: V1Pod, *, ask: PodAsk, note: Callable[[str], None]) -> 
     The GPU comes with the offer instead. Other containers are left unchanged.
 
     Args:
-        ask: what the offer asks of a pod; settings that it has too are not noted.
+        ask: what the offer asks of a pod. A removed setting that the offer sets to the same value is not noted.
         note: takes a line for the hub's log. It is called for each removed setting, and for another container that
             requests a GPU, because no lease covers that GPU.
     """

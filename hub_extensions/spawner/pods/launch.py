@@ -71,8 +71,8 @@ class Launch:
         start: the admitted start.
         limit: the administrator's ``start_timeout``, in seconds.
         max_wait: time after which the launch fails, including the time that does not count.
-        outside_after: if a pod is not scheduled for longer, its GPU is assumed to be used by something outside this
-            hub.
+        outside_after: time without scheduling of the pod after which its GPU is assumed to be used by something
+            outside this hub.
     """
 
     def __init__(

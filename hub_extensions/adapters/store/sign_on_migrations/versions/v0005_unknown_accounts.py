@@ -1,5 +1,7 @@
-"""Add when the provider last reported a person's groups, whether its administration API knew the account, and the users
-whose account may no longer exist.
+"""Add two columns and a table.
+
+The columns have the times when the provider last reported a person's groups, and when its administration API had a
+record of the account. The table has the users whose account may no longer exist.
 """
 
 from __future__ import annotations
