@@ -74,7 +74,7 @@ class DcgmReading:
             Empty if nothing could be read at all.
         reason: "" if Prometheus answered; otherwise ``away``, ``refused``, ``failed`` or ``no-prometheus``.
         message: the explanation as a sentence; "" without one.
-        named: whether the exporters write the names of their nodes into the series (see `core.gpu.dcgm.Joined`).
+        named: whether labels of the series contain names of nodes, so that a series of another node can be recognised.
     """
 
     figures: Mapping[str, DcgmUse] = field(default_factory=dict)
@@ -142,7 +142,8 @@ class Prometheus:
             wanted: the GPUs of pods to measure.
             nodes: names of all known nodes.
             now: the present time, by which the age of measurements is judged.
-            named: the exporters are known to write the names of their nodes (see `join_pods`).
+            named: whether labels of earlier series contained names of nodes. If so, the node is checked even if no
+                label of this answer names a node.
         """
         namespaces = sorted({gpu.namespace for gpu in wanted if _PLAIN.fullmatch(gpu.namespace)})
         answer = await self._series([pods_question(dialect, namespaces or ["none"]) for dialect in DIALECTS])
@@ -165,7 +166,7 @@ class Prometheus:
         )
 
     async def labels(self) -> tuple[str, ...] | DcgmReading:
-        """Return which labels the utilization series have, as sentences for an administrator (see `describe`).
+        """Return sentences for an administrator about the labels that the series of GPU utilization have.
 
         If the query fails, the result is a `DcgmReading` with the reason.
         """

@@ -1,9 +1,9 @@
 """Errors of a start, for every supported version of JupyterHub: refusals, and failed starts.
 
-A refusal means that the hub works correctly and the user cannot have this server now. It has a message for the user, a
-message for the log, and a reason for the metric, as ``SpawnException`` of JupyterHub 6, which however shows only
-``jupyterhub_message``. JupyterHub 5 counts every exception as a failed spawn; `undo_failure_count` reverses that for
-refusals.
+A refusal means that the hub works correctly and the user cannot have this server now. A refusal has a message for the
+user, a message for the log, and a reason for the metric. ``SpawnException`` of JupyterHub 6 has the same three, but
+JupyterHub shows only the ``jupyterhub_message``. JupyterHub 5 counts every exception as a failed spawn;
+`undo_failure_count` reverses that for refusals.
 """
 
 from __future__ import annotations

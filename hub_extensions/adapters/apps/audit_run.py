@@ -78,9 +78,11 @@ class AuditConfig:
         listeners: ``address:port`` of the proxy to use instead of the public names; () uses the names.
         cookie: the Cookie header of a browser that is signed in; without it, nothing is tried that needs a browser.
         cookie_name: name of the gate's cookie.
-        from_gate: whether the audit runs in the gate, which must reach the apps to check their health.
+        from_gate: the audit runs in the gate. The gate has to reach the apps to check their health, so the audit then
+            does not try whether an app that is not on loopback answers without the proxy.
         addresses: addresses of this machine at which an app that listens on loopback must not answer.
-        dead_seconds: for how many seconds an ended session or token is tried again, see `DEAD_SECONDS`.
+        dead_seconds: for how many seconds an ended session or token is tried again. If it still works after that time,
+            the case is reported as open.
         session_for: returns the cookie of a session, expired or not, for an account's token; `None` if the gate cannot
             be reached directly.
         key: the gate's signing key; `None` if it cannot be read from here.
@@ -420,7 +422,7 @@ class AuditRun:
         return [AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
 
     async def _closed_app(self) -> App | None:
-        """Return the first app that refuses a user in no group; `None` if no app does.
+        """Return the first app that refuses a request without credentials; `None` if no app does.
 
         Only such an app shows whether an ended token still works.
         """

@@ -80,13 +80,16 @@ async def request_raw(
     seconds: float,
     head: bool = False,
 ) -> RawAnswer:
-    """Send a request without a body. Raises the same errors as `send_raw`.
+    """Send a request without a body, and return the answer.
 
     Args:
         place: where the request is sent.
         target: path and query of the request.
         seconds: time limit for the whole exchange.
         head: do not read a body, because the request is a HEAD request.
+
+    Raises:
+        OSError: the answer does not come in time, or is not HTTP.
     """
     sent = b"".join(b"%s:%s\r\n" % (name, value) for name, value in headers)
     request = b"%s %s HTTP/1.1\r\n%s\r\n" % (method.encode(), target.encode("utf-8", "surrogateescape"), sent)

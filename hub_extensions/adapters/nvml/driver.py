@@ -26,7 +26,7 @@ class NvmlFailure(Exception):
 
     Attributes:
         code: the return code of NVML (``nvmlReturn_t``).
-        state: the state that the panel shows, as in ``messages.Snapshot``.
+        state: code of the state that the panel shows (``messages.Snapshot.state``), such as ``lost``.
         scope: what the failure affects.
         reason: explains what is wrong and what to do.
     """
@@ -61,9 +61,9 @@ class Driver:
 
     Attributes:
         library: the module ``pynvml``.
-        refused: the first failure of `ask` since a caller set this to `None`. The caller can report with it why a value
-            was unavailable. `None` if no call has failed since. Failures of calls that the card or driver does not
-            support do not count.
+        refused: the first failure that was noted (see `note`) since a caller last set this to `None`. The caller can
+            report with it why a value was unavailable. `None` if no call has failed since. Failures of calls that the
+            card or driver does not support do not count.
     """
 
     def __init__(self) -> None:
@@ -98,11 +98,16 @@ class Driver:
             return None
 
     def ask_either(self, newer: tuple[object, ...], older: tuple[object, ...]) -> Any:
-        """Call a function like `ask`; if the driver does not know the newer function, call the older one.
+        """Call the newer of two functions of pynvml, or the older one if the driver does not know the newer one.
+
+        Returns `None` if only this value is unavailable, as `ask` does.
 
         Args:
             newer: name and arguments of the newer function.
             older: name and arguments of the older function.
+
+        Raises:
+            NvmlFailure: the GPU or the driver is lost.
         """
         for question in (newer, older):
             try:
@@ -116,12 +121,15 @@ class Driver:
         return None
 
     def note(self, failure: NvmlFailure) -> None:
-        """Store a failure as `refused`. `ask` and `ask_either` do this themselves; a caller of `call` has to do it."""
+        """Store a failure as `refused`, unless one is stored already, or the card or driver does not support the call.
+
+        `ask` and `ask_either` call this themselves. A caller of `call` has to call this if it catches the failure.
+        """
         if self.refused is None and failure.code not in _NOT_KNOWN_TO_DRIVER:
             self.refused = failure
 
     def release(self, name: str, *arguments: object) -> None:
-        """Call a function of NVML that frees or closes something. If it is gone already, the failure is ignored."""
+        """Call a function of NVML that frees or closes an object. A failure (such as of a lost GPU) is ignored."""
         try:
             self.call(name, *arguments)
         except NvmlFailure:

@@ -80,8 +80,8 @@ class InstanceUse:
     def keep_only(self, driver: Driver, keys: Iterable[str]) -> None:
         """Free the stored counters of all devices except those with these keys.
 
-        A new GPU instance may get the number of a removed one; it must not be compared with the counters of the removed
-        one.
+        A new GPU instance may get the number of a removed instance. Its counters must not be compared with those of the
+        removed instance.
         """
         for key in set(self._windows) - set(keys):
             self._windows.pop(key).free(driver)

@@ -23,7 +23,7 @@ class Meaning(NamedTuple):
     """The meaning of an NVML return code.
 
     Attributes:
-        state: the state that the panel shows, as in ``messages.Snapshot``.
+        state: code of the state that the panel shows (``messages.Snapshot.state``), such as ``lost``.
         scope: what the failure affects.
         reason: explains what is wrong and what to do.
     """

@@ -103,7 +103,7 @@ class JournalRow:
             kind: a code, such as ``admitted``.
             about: lease, user and server that the decision is about; each is `None` if the decision is about none.
             reasons: the reasons from which `text` is made.
-            actor: who caused the decision, see `JournalRow`.
+            actor: who caused the decision: ``user``, ``admin <name>``, ``hub`` or ``service``; "" if unknown.
             grounds: the reasons from which `evidence` is made; empty without figures.
         """
         text, evidence = as_text(reasons), as_text(grounds, ", ")

@@ -473,7 +473,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
         Raises:
             SignOnFailed: a token is refused.
-            ProviderAway, ProviderRefused, ProviderUnusable: see `Provider`.
+            ProviderAway, ProviderRefused, ProviderUnusable: the provider did not give the keys or the claims.
         """
         if not tokens.id_token:
             raise SignOnFailed("token", "The provider gave no id token.")

@@ -99,7 +99,7 @@ class LogoutTokens:
         Args:
             address: address of the sender.
             code: why the token is refused, as a code.
-            sentence: the same as a sentence, for the log.
+            sentence: why the token is refused, as a sentence for the log.
         """
         LOGOUT_TOKENS.labels(code).inc()
         recent = self._bad.setdefault(address, [])

@@ -100,7 +100,10 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return pod if pod is not None and pod["metadata"].get("deletionTimestamp") else None
 
     async def gpu_delete_pod(self) -> None:
-        """Delete the pod and wait until it is gone, at most `DELETE_SECONDS`. See ``GpuKubeSpawner.stop``."""
+        """Delete the server's pod, and wait until the pod is gone, at most `DELETE_SECONDS`.
+
+        The pod is not deleted by force, for the reason that ``GpuKubeSpawner.stop`` explains.
+        """
         try:
             await asyncio.wait_for(super(GpuSpawnerMixin, self).stop(now=False), DELETE_SECONDS)
         except CLUSTER_ERRORS as error:
