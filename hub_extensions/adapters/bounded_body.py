@@ -1,6 +1,6 @@
 """Request bodies with limits on size and time.
 
-Tornado closes a connection on which it answered before the whole body was read. The answer has to announce that.
+Tornado closes a connection on which it answered before the whole body was read. The answer has to announce the close.
 Otherwise a proxy that reuses connections sends the next request, of another user, into the closed connection.
 """
 

@@ -142,7 +142,7 @@ class UserServers:
         return own or server_key(self._app.cookie_secret, spawner.user.id, spawner.name)
 
     async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> DrainState | None:
-        """Let the GPU service stop a server, because it manages the server's lease (the right to a share of a GPU).
+        """Have the GPU service stop a server. The service manages the server's lease (the right to a share of a GPU).
 
         Args:
             left: time until the server has to stop.

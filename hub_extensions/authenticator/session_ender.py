@@ -478,7 +478,7 @@ class SessionEnder:
     async def _stop_what_comes_back(self, stop: PendingStop) -> None:
         """Cancel a start of a server that waited in line for a GPU when the hub was killed and whose session has ended.
 
-        Its place in the line still exists, so the restarted hub resumes the start. Then it is cancelled.
+        The start's place in the line still exists, so the restarted hub resumes the start. Then the start is cancelled.
         """
         until = time.monotonic() + COMES_BACK_SECONDS
         while time.monotonic() < until:

@@ -268,7 +268,7 @@ class StartRecovery(UserOptionsMixin):
     def _gpu_settle_accepted(self, record: AcceptedStart | None) -> None:
         """Remove the record of a start that does not have to be resumed any more.
 
-        The GPU service knows the start, the start has ended, or its user has left the line.
+        That is so if the GPU service knows the start, the start has ended, or its user has left the line.
 
         Args:
             record: the record of the start; None if the hub keeps none, and nothing is done.

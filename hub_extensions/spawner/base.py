@@ -504,7 +504,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             start.reported = self._gpu_in_background(self._gpu_send(lambda: self._gpu_service.ended(ticket, message)))
 
     async def _gpu_send(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
-        """Send a report to the GPU service until it answers, at most once for each pause in `RETRY_SECONDS`.
+        """Send a report to the GPU service, and repeat it until the service answers.
+
+        There is one attempt after each of the pauses `RETRY_SECONDS`.
 
         Args:
             send: sends the report once.

@@ -313,7 +313,7 @@ class GpuKubeSpawner(PodSpawner):
         return spawn_errors.refusal(said, reason="bad-offer", log_message=log, status=409)
 
     async def poll(self) -> Any:
-        """Poll as KubeSpawner does, and remember why the server ended while its pod can still be read.
+        """Poll as KubeSpawner does. If the server has ended, store the reason, because its pod may be gone soon.
 
         While the cluster cannot be read, a server that was running counts as running.
         """

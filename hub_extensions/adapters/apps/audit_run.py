@@ -451,7 +451,7 @@ class AuditRun:
         return results
 
     def _of_host(self) -> Iterator[AuditResult]:
-        """Try case A14: whether the apps are served with TLS, and whether the cookies that were set are safe."""
+        """Try case A14: whether the apps are served with TLS, and whether the cookies of all answers are safe."""
         parts = urlsplit(self.config.url)
         secure = parts.scheme == "https"
         if not secure:

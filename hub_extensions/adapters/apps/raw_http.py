@@ -1,6 +1,7 @@
 """Send one HTTP request exactly as it is given, also one that HTTP libraries refuse to send. Answers are bounded.
 
-The gate asks with it whether an app answers. The audit and the tests of the proxies send malformed headers and paths.
+The gate uses this module to find out whether an app answers. The audit and the tests of the proxies use it to send
+malformed headers and paths.
 """
 
 from __future__ import annotations

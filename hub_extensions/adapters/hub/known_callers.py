@@ -59,7 +59,8 @@ class KnownCallers:
     """The cache of token owners. It is indexed by the hash of the token; the token itself is not kept.
 
     Attributes:
-        times_forgotten: how often `forget` was called, by which a caller notices it while waiting for the hub.
+        times_forgotten: how often `forget` was called. If this number changes while the hub is asked about a token, the
+            answer may be outdated and is not stored.
     """
 
     def __init__(self) -> None:

@@ -78,7 +78,10 @@ class ClusterRefused(ClusterError):
 
 
 class HistoryGone(ClusterError):
-    """Status 410: the API server no longer has the changes since a version, so everything has to be listed again."""
+    """Status 410: the API server no longer has the changes since the requested ``resourceVersion``.
+
+    All objects have to be listed again.
+    """
 
     def __init__(self) -> None:
         super().__init__("it answers 410: what happened since then is no longer known")

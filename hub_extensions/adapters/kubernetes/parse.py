@@ -77,7 +77,7 @@ def node_of(raw: Json, known: Container[str] = ()) -> NodeFacts | None:
     label of Node Feature Discovery for an NVIDIA card on the PCI bus.
 
     Args:
-        known: names of further nodes with GPUs.
+        known: names of nodes that count too, because their devices are known from resource slices.
     """
     about, spec, status = _part(raw, "metadata"), _part(raw, "spec"), _part(raw, "status")
     labels, hami = _texts(about, "labels"), _texts(about, "annotations").get(HAMI_NODE, "")

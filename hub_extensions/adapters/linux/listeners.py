@@ -1,7 +1,7 @@
 """Finds out which account listens at a port of this machine, and verifies connections before anything is sent.
 
 The port of a service that was killed can be taken by any account. A client with a secret therefore asks the kernel
-whose socket accepts its connection. It asks before and after connecting and requires the same socket, because one
+whose socket accepts its connection. It asks before and after connecting and requires the same socket, because a socket
 that was closed in between may have accepted the connection. Standard library and tornado only, because users'
 servers use this too.
 """

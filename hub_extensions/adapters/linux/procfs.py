@@ -331,11 +331,10 @@ class _Stat(NamedTuple):
         return self.state not in "ZXx" or self.threads > 1
 
     def key(self, pid: int) -> _ProcessKey:
-        """Return a value that identifies the environment of a process, by which a scan knows that it need not read it
-        again.
+        """Return a value that identifies the environment of a process.
 
-        After exec() it differs, because exec() moves the environment to a random ``env_start``. After fork() it differs
-        in the pid.
+        As long as the value is the same, a scan need not read the environment again. After exec() the value differs,
+        because exec() moves the environment to a random ``env_start``. After fork() it differs in the pid.
 
         Args:
             pid: id of the process.

@@ -122,7 +122,7 @@ def _stop_asked(seconds: float, parent: int | None, also: signal.Signals | None 
 
 
 def _stopped(child: int) -> int:
-    """Stop the child process with the service: request it, then kill it if it does not end in time.
+    """Stop the child process with the service: request its end, then kill the process if it does not end in time.
 
     Args:
         child: process id of the child.

@@ -24,7 +24,8 @@ class Gpu:
         handle: its NVML handle; `None` if the driver does not give it.
         uuid: "" if the driver does not provide it here.
         product: name of the card.
-        index: for display only, as it may change at the next boot; `None` if not known.
+        index: the driver's number of the GPU, for display only, because it may change at the next boot; `None` if not
+            known.
     """
 
     handle: Any
@@ -98,10 +99,10 @@ class MigSlot(NamedTuple):
 
 
 def mig_slots(driver: Driver, gpu: Any) -> Iterator[MigSlot]:
-    """Yield for each number that a MIG device of this GPU can have which MIG device has it. The GPU is in MIG mode.
+    """Yield each number that a MIG device of this GPU can have, with the MIG device that has the number now.
 
     Args:
-        gpu: the NVML handle of the GPU.
+        gpu: the NVML handle of a GPU in MIG mode.
 
     Raises:
         NvmlFailure: the GPU does not report how many numbers there are.
@@ -163,8 +164,8 @@ class Memory(NamedTuple):
 
 
 def memory_of(driver: Driver, handle: Any) -> Memory:
-    """Return total and used memory of a device, without the part that the driver reserves for itself, if it can
-    separate that.
+    """Return total and used memory of a device. Memory that the driver reserves for itself does not count as used, if
+    the driver reports it separately.
 
     Both are `None` for a card that shares its memory with the processor: the call is not supported, or the total is 0.
     """

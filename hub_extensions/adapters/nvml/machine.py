@@ -157,7 +157,7 @@ def _mig_handles(reading: ReadingBuilder, gpu: Gpu) -> tuple[list[Mig], bool]:
 def _steady(device: Device, known: _KnownDevices) -> Device:
     """Return `device`, completed with properties of the last reading that could not be read this time.
 
-    Otherwise it would look like another device.
+    With missing properties, `device` would look like another device than in the last reading.
 
     Args:
         known: the devices of this GPU in the last reading, by uuid.
@@ -209,7 +209,7 @@ def _instances_without_compute(driver: Driver, gpu: Gpu, seen: set[int]) -> list
 
 def _has_compute_instance(driver: Driver, instance: Any) -> bool:
     """Return whether a GPU instance, of which no MIG device is visible, has a compute instance. A container can hide
-    its MIG devices.
+    the MIG devices of an instance.
     """
     try:
         driver.call("nvmlGpuInstanceGetComputeInstanceById", instance, 0)

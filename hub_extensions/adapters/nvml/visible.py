@@ -1,7 +1,7 @@
-"""Finds the devices that are visible in a container. They are the server's own devices if no UUIDs of them are given.
+"""Finds the devices that are visible in a container: those of its server, if their UUIDs are not given.
 
-The container runtime hides all others, so the driver lists only what was assigned. A GPU in MIG mode is not a device
-itself; its visible MIG devices are.
+The container runtime hides all other devices, so the driver lists only those that were assigned to the server. A GPU in
+MIG mode is not a device itself; its visible MIG devices are.
 """
 
 from __future__ import annotations

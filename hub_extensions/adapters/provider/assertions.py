@@ -2,9 +2,9 @@
 verify.
 
 An assertion is for one app and valid for about a minute. The keys are files of the state folder (mode 0600), or sealed
-rows of the database that several gates share. Two keys are published: the one that signs, and the next one, so that
-apps that fetch the list once an hour know it before it signs. A previous key is not published, because everything that
-it signed has expired within a minute.
+rows of the database that several gates share. Two keys are published: the one that signs, and the next one. Apps
+that fetch the list once an hour therefore know the next key before it signs. A previous key is not published, because
+everything that it signed has expired within a minute.
 """
 
 from __future__ import annotations

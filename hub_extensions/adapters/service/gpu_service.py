@@ -126,10 +126,10 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class TicketList:
-    """An update for waiting spawners after a reconnect. A ticket (place in the line) that is missing has ended.
+    """An update for waiting spawners after the stream of changes was connected: which tickets have not ended.
 
     Attributes:
-        tickets: the ids of all live tickets.
+        tickets: the ids of all live tickets (places in the line). A ticket that is not among them has ended.
     """
 
     tickets: Collection[str]

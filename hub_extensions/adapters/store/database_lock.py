@@ -83,7 +83,7 @@ class DatabaseLock:
     async def held(self) -> bool:
         """Return whether the lock on the database is still held.
 
-        It queries the connection that holds it, and never raises.
+        The answer comes from a query on the connection that holds the lock. False if the query fails; never raises.
         """
         try:
             return await self._do(self._is_held)

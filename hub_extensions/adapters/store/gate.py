@@ -144,7 +144,8 @@ class GateStore:
         """Write a session.
 
         Args:
-            instead_of: id of the session that it replaces, which is removed; "" if it replaces none.
+            session: the session to write.
+            instead_of: id of an earlier session that `session` replaces, which is removed; "" if it replaces none.
         """
         with self._engine.begin() as connection:
             if instead_of:

@@ -463,7 +463,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     # ------------------------------------------------------------------ claims of the provider
 
     async def claims_of(self, tokens: ProviderTokens, *, nonce: str | None, sub: str) -> tuple[IdToken, Claims]:
-        """Return the person whom the tokens identify, and all claims about them.
+        """Return the verified id token, which identifies the person, and all claims about the person.
 
         Args:
             tokens: the tokens that the provider has issued.

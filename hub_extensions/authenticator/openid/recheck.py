@@ -314,10 +314,10 @@ class ProviderRecheck:
         return found
 
     async def _without_token(self, link: ProviderLink, kept: KeptTokens) -> RecheckOutcome:
-        """Check a session that has no refresh token, and return what became of it.
+        """Check a session that has no refresh token, and return whether the session has ended.
 
-        Only the provider's administration API can show that its account is gone. Otherwise the session ends at its own
-        limits.
+        Only the provider's administration API can show that the session's account is gone. If it does not, the session
+        ends at its own limits.
 
         Args:
             link: the provider's data of the session.
