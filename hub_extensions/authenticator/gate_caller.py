@@ -50,7 +50,7 @@ class PendingReport:
 
 
 class EndsCaller(ABC):
-    """Reports ended sessions to one other process (the gate or the GPU service), and retries until it confirms them.
+    """Reports ended sessions to one other process, the gate or the GPU service, until the process confirms the report.
 
     If several reports are pending, the latest is sent first.
 

@@ -25,7 +25,7 @@ WAIT_SECONDS = 1.0
 
 
 def allowed_next_url(validate: Callable[[str], str], address: str) -> str:
-    """Return the address to continue at after a sign-in, or "" if the hub does not allow it or it is malformed.
+    """Return the address to continue at after a sign-in, or "" if that address is malformed or not allowed.
 
     Args:
         validate: the hub's own check, which returns the address, or "" if it is not allowed.

@@ -236,8 +236,8 @@ class SessionEnder:
     ) -> tuple[list[PendingStop], list[PendingStop]]:
         """Write the pending stops of the servers that a plan names.
 
-        A stop that was written earlier for the same run of a server stays in force if the new one is not due sooner,
-        because the user has seen its time.
+        A stop that was written earlier for the same run of a server stays in force, unless the new stop is due sooner:
+        the user has already seen the time of the earlier stop.
 
         Args:
             user_id: the hub's id of the user.

@@ -74,9 +74,9 @@ class UserOptionsMixin(LoggingConfigurable):
     async def run_auth_state_hook(self, auth_state: Any) -> None:
         """Run the hook of the spawner behind this mixin. Then move the options of a link from the URL to the form.
 
-        JupyterHub calls this just before it looks for options in the URL of a GET request, with which it would start
-        the server at once. A GET must not start a server, because anybody can send a user a link. Options that are
-        refused stay in the URL, so that JupyterHub shows the form with the reason.
+        JupyterHub calls this just before it looks for options in the URL of a GET request. If it found any, it would
+        start the server at once. But a GET must not start a server, because anybody can send a user a link. Options
+        that are refused stay in the URL, so that JupyterHub shows the form with the reason.
         """
         await maybe_future(super().run_auth_state_hook(auth_state))  # type: ignore[misc]  # the spawner's
         self.gpu_linked, self._gpu_refused_link = None, None

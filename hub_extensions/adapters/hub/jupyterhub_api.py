@@ -286,7 +286,7 @@ class HubApi:
         self._callers.forget(name)
 
     def was_proved(self, token: str) -> bool:
-        """Return whether the hub confirmed this token as valid the last time it was asked about it."""
+        """Return whether the hub's last answer about this token was that the token is valid."""
         return self._callers.was_proved(token)
 
     async def _ask_unproved(self, token: str) -> HTTPResponse:

@@ -43,8 +43,8 @@ class Caller:
 def server_of(caller: Caller) -> tuple[str, str] | None:
     """Return the (user, server) that the token was made for, from its one scope ``access:servers!server=user/name``.
 
-    Returns `None` if it is not the token of one server, or belongs to another user (an administrator who visits a
-    server).
+    Returns `None` if the token was not made for one server, or if its owner is not the server's user (but an
+    administrator who visits the server).
     """
     named = {scope.removeprefix(_SERVER_SCOPE) for scope in caller.scopes if scope.startswith(_SERVER_SCOPE)}
     if caller.kind != "user" or len(named) != 1:
@@ -74,7 +74,7 @@ class KnownCallers:
         self._known = {key: kept for key, kept in self._known.items() if kept[1] is not None and kept[1].name != name}
 
     def was_proved(self, token: str) -> bool:
-        """Return whether the hub confirmed this token as valid the last time it was asked about it."""
+        """Return whether the hub's last answer about this token was that the token is valid."""
         return _digest(token) in self._proved
 
     def find(self, token: str, now: float, *, as_server: bool = False) -> tuple[bool, Caller | None]:

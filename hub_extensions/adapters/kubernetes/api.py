@@ -95,7 +95,7 @@ class KubernetesApi:
 
         Args:
             kubeconfig: path of a kubeconfig file; "" uses the service account of the pod.
-            context: name of the context in that file; "" for its current one.
+            context: name of the context in that file; "" for the file's current context.
             namespace: our own namespace; "" takes that of the context or service account, or ``default``.
         """
         self._kubeconfig, self._context = kubeconfig, context

@@ -2,8 +2,8 @@
 port between two runs.
 
 JupyterHub closes all its files in the processes it starts, so the sockets are sent over a Unix socket in the state
-folder, which only the hub's account may enter. If another account already has the port, a free one stands in for it,
-and the port is taken as soon as it is free.
+folder, which only the hub's account may enter. If another account already has the configured port, a free port is used
+instead. The configured port is then bound as soon as it is free.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The live processes of this machine, read from /proc: which of them belong to a lease, and whether they still run.
 
 A lease is the right of one server to a share of a GPU. The server is started with the lease mark in its environment
-(``JUPYTERHUB_GPU_LEASE=<lease id>``). Kernels, their children and daemons inherit it, so the mark finds them whatever
-their parent is. A process is identified by its pid and its start time, because the kernel reuses pids. Linux only.
+(``JUPYTERHUB_GPU_LEASE=<lease id>``). Kernels, their children and daemons inherit the mark, so they are found
+whatever their parent is. A process is identified by its pid and its start time, because the kernel of Linux reuses
+pids. Linux only.
 
 This module reads /proc itself instead of using psutil. psutil lacks a start time since boot that could be stored. It
 checks a process and then signals its pid, which may belong to another process by then. It returns an empty environment

@@ -160,7 +160,7 @@ def _how(status: int) -> str:
 
 
 def _log(message: str) -> None:
-    """Write one line in the format of the service's log (``adapters/files/json_log.py``), without its imports."""
+    """Write one line in the format of the service's log, without importing ``adapters/files/json_log.py``."""
     line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()), "level": "warning", "logger": __name__}
     print(json.dumps({**line, "message": message}), file=sys.stderr, flush=True)
 

@@ -1,7 +1,8 @@
 """A wait with a time limit that never loses a cancellation, and one that a cancellation does not interrupt.
 
 ``asyncio.wait_for`` before Python 3.12 loses a cancellation that comes at the same moment as the result (CPython
-gh-86296): it returns the result. A loop around it then continues, and a hub that is stopping waits for it for ever.
+gh-86296): it returns the result. A loop around the wait then continues, and a hub that is stopping waits for this loop
+for ever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the devices that are visible in a container: those of its server, if their UUIDs are not given.
+"""Finds the devices of the server in a container if their UUIDs are not given: they are all visible devices.
 
 The container runtime hides all other devices, so the driver lists only those that were assigned to the server. A GPU in
 MIG mode is not a device itself; its visible MIG devices are.

@@ -58,7 +58,7 @@ class Start:
         ticket: id of the user's place in the line; None before the GPU service's first answer.
         attempt: the service's number of this try to start the server; a ticket can have several. 0 before the answer.
         grant: the lease and what it gives the server; None before admission.
-        over: True if the end of this start must not be reported to the service, which already knows it.
+        over: the service already knows that this start has ended, so its end is not reported again.
         last: the last status of the ticket; None before the first answer.
         accepted: the start's record in the hub's database; None if the hub keeps none.
         begun: when the launch of the server began; None while the start waits in line.

@@ -1,7 +1,7 @@
 """Find what the pod of a start requires of a node, before the start joins the line.
 
 With the requirements, the service assigns the start only GPUs on nodes that the pod may use. To find them, KubeSpawner
-builds the manifest as it will for the launch, with the overrides of profile and group and the administrator's hooks.
+builds the manifest as it does at the launch, with the overrides of profile and group and the administrator's hooks.
 Nothing is created in the cluster.
 """
 
