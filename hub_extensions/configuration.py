@@ -291,8 +291,10 @@ def _with_secrets(section: SectionT) -> SectionT:
 def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
     """Return the two secrets ``hub_secret`` and ``api_token`` for the settings of the GPU service.
 
-    If the hub starts the service, they are kept in the state folder. Otherwise ``api_token`` is the token in the
-    administrator's entry for the service, and ``hub_secret`` is derived from it. In a dry run they may be "".
+    If the hub starts the service, both secrets are kept in the state folder; but ``api_token`` is the token in the
+    administrator's entry for the service if there is one and `_is_our_process` is True for the entry. If the hub does
+    not start the service, ``api_token`` is the token in that entry, and ``hub_secret`` is derived from this token. In a
+    dry run both may be "".
     """
     is_dry_run = _dry_run_notes.get() is not None
     entry = next((each for each in value_of(c, "JupyterHub", "services", []) if each.get("name") == SERVICE_NAME), None)
@@ -316,9 +318,10 @@ def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
 
 
 def _is_our_process(entry: Mapping[str, Any]) -> bool:
-    """Whether an administrator's entry for the GPU service describes the same process as ours, so that both are merged.
+    """Whether an administrator's entry for the GPU service is about the process that our entry starts.
 
-    It does if its command is ours, or if it has neither command nor URL and so only brings settings such as a token.
+    If so, the two entries are merged. The result is True if the administrator's entry has our command, or if it has
+    neither command nor URL and so only brings settings such as a token.
 
     Args:
         entry: an entry of ``c.JupyterHub.services`` with the name ``gpu``.

@@ -1,7 +1,7 @@
 """Collects this server's processes and kernels, from which ``attribution.py`` decides who holds the GPU's memory.
 
-`KernelReader` asks Jupyter Server in its event loop. `GpuProcesses` reads /proc in the sampler's thread: in each call
-the pids that the driver lists, and every 10 s at most all processes.
+`KernelReader` asks Jupyter Server in its event loop. `GpuProcesses` reads /proc in the sampler's thread: the processes
+that the driver lists in each call, and all processes at most every 10 s.
 """
 
 from __future__ import annotations

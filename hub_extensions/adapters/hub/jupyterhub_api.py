@@ -221,7 +221,7 @@ class HubApi:
                 out.
 
         Returns:
-            False if nothing was sent because a spawn is already pending.
+            True if the hub starts the server. False if the hub was not asked to, because a spawn is already pending.
 
         Raises:
             StartRefused: with the hub's status and message.
@@ -370,9 +370,9 @@ class HubApi:
     async def _all_users(self, query: Mapping[str, str]) -> list[Mapping[str, Any]]:
         """Read the hub's list of users page by page.
 
-        A user who leaves the list between two pages shifts the users behind, so that one of them could be missed.
-        Therefore a list whose total changed is read again. If it keeps changing, the result is the union of all
-        attempts.
+        If a user leaves the list between two pages, all later users move up by one, and one of them could be missed.
+        Therefore the list is read again if its total has changed. If the total keeps changing, the result is the union
+        of all attempts.
         """
         seen: dict[str, Mapping[str, Any]] = {}
         for _ in range(_READINGS):

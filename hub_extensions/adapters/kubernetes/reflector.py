@@ -33,8 +33,8 @@ class Pace:
     """Delays and timeouts of the reading, in seconds.
 
     Attributes:
-        first, longest: shortest and longest delay between two attempts to read; it doubles after each failure and is
-            randomly shortened by up to a half.
+        first, longest: shortest and longest delay between two attempts to read. The delay doubles after each failure
+            and is randomly shortened by up to a half.
         doubted: delay after the first answer "forbidden", because an API server that is starting forbids everything.
         forbidden: delay after further answers "forbidden", because a permission may be granted later.
         retry_after: longest delay that the API server can request (Retry-After).

@@ -179,8 +179,8 @@ def _facts_of_whole(driver: Driver, uuid: str, handle: Any, memory: Memory) -> F
 def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
     """Read the fixed properties of a MIG device.
 
-    In a container the driver may refuse to report values of the GPU that it is a part of ("no permission"). The handle
-    of that GPU is still enough to read its counters.
+    In a container the driver may refuse to report values of the GPU of which the MIG device is a part ("no
+    permission"). The handle of that GPU is still enough to read the counters.
     """
     parent_handle, parent_settled = _asked(driver, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
     parent = None

@@ -46,8 +46,8 @@ class MachineDevices:
         """Add the devices to `reading`. For a GPU that does not respond, its devices of the last reading are added.
 
         Raises:
-            NvmlFailure: no GPU responds, and no device is known from earlier. If the last GPU is lost, nothing is
-                raised, and the reading is empty.
+            NvmlFailure: the driver as a whole does not work, or no GPU responds and no device is known from earlier.
+                In the latter case nothing is raised if the last of the GPUs is lost; the reading is then empty.
         """
         self.reopen_after = 0.0
         count = int(reading.driver.call("nvmlDeviceGetCount"))

@@ -49,7 +49,7 @@ class Nvml:
         """Return the current devices and samples with the time `now`. Raises `GpusUnavailable` if nothing can be read.
 
         A device that does not respond for now is listed as last seen, without a sample. A lost device is not listed.
-        Both add a sentence to `problems`.
+        In both cases a sentence is added to the `problems` of the reading.
         """
         reopen_after = self._devices.reopen_after
         if reopen_after is not None and self._open.open_for() >= reopen_after:

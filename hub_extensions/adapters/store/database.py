@@ -98,7 +98,7 @@ def make_read_only_engine(url: URL) -> Engine:
     file.
 
     SQLite keeps the index of the write-ahead log in memory if it locks the file exclusively. Without a log, the file is
-    opened as immutable, because opening it otherwise would create one.
+    opened as immutable, because opening it otherwise would create a log.
     """
     file = Path(str(url.database))
 
