@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     tiers.watch_programs()
     stopping.listen()
     slow_is_no_fault = [hypothesis.HealthCheck.too_slow]
-    few = {"max_examples": 25} if config.getoption("--tier") == tiers.QUICK else {}
+    few = {} if config.getoption("--tier") == tiers.WHOLE else {"max_examples": 25}
     hypothesis.settings.register_profile("ours", deadline=None, suppress_health_check=slow_is_no_fault, **few)
     hypothesis.settings.load_profile("ours")
     if config.getoption("--cluster") == "existing":

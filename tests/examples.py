@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries of a rule: as many as its test asks for, in the quick run a quarter.
+"""How many examples Hypothesis tries of a rule: as many as its test asks for, in the quick and the usual run a quarter.
 
     @many(200)
     @given(lines())

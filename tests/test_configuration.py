@@ -759,6 +759,7 @@ print(dry, resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard)
 """
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_the_hub_may_have_as_many_open_files_as_the_machine_allows_it(tmp_path: Path) -> None:
     """Half-sent requests of strangers take a file each, and at 1,024 the hub would answer nobody."""

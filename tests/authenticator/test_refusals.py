@@ -51,6 +51,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
         yield hub
 
 
+@pytest.mark.whole
 def test_a_connection_goes_on_after_any_refusal_or_its_end_is_announced(hub: Hub) -> None:
     async def found() -> list[tuple[SentRequest, str]]:
         return [(request, await ends_unannounced(hub.hub_port, request)) for request in REFUSED]
@@ -58,6 +59,7 @@ def test_a_connection_goes_on_after_any_refusal_or_its_end_is_announced(hub: Hub
     assert [each for each in asyncio.run(found()) if each[1]] == []
 
 
+@pytest.mark.whole
 def test_pages_go_on_through_a_real_proxy_while_strangers_are_refused(hub: Hub) -> None:
     asked = [each for each in REFUSED if each.method != "NONSENSE" and "Content-Length: 1000000" not in each.headers]
     page = SentRequest("GET", "/hub/api/", ())
@@ -65,6 +67,7 @@ def test_pages_go_on_through_a_real_proxy_while_strangers_are_refused(hub: Hub) 
     assert set(statuses) == {200}, statuses
 
 
+@pytest.mark.whole
 def test_a_form_is_read_with_its_proof_and_refused_without(hub: Hub) -> None:
     browser = hub.login("ada")
     proof = browser.headers.pop("X-XSRFToken")

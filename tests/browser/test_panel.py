@@ -81,6 +81,7 @@ def test_the_warning_is_a_notification_and_keep_takes_it_back(
     picture(page, f"last-warning-{theme.lower()}")
 
 
+@pytest.mark.whole
 def test_a_share_of_a_gpu_shows_my_memory_against_my_share(
     page: Page, server: UserServer, service: PanelService
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_share_of_a_gpu_shows_my_memory_against_my_share(
     expect(page.locator(".jp-gpu-Status")).to_contain_text("GPU yours")
 
 
+@pytest.mark.whole
 def test_without_an_end_none_is_invented(page: Page, server: UserServer, service: PanelService) -> None:
     """A dry run: nothing is stopped, so nothing is promised either."""
     service.state = a_state(uuid=UUID, ends_at=None, keep=None, rule=None)
@@ -102,6 +104,7 @@ def test_without_an_end_none_is_invented(page: Page, server: UserServer, service
     expect(panel).not_to_contain_text("Ends at")
 
 
+@pytest.mark.whole
 def test_keep_in_the_notification_keeps_too(page: Page, server: UserServer, service: PanelService) -> None:
     service.state = a_state(uuid=UUID, countdown=a_countdown(540))
     keeps = service.keeps

@@ -28,6 +28,7 @@ PLACES = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("place", PLACES)

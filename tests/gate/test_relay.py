@@ -159,6 +159,7 @@ async def test_it_closes_with_its_session_though_the_hubs_answer_is_fresh(tmp_pa
         assert await refused(ada) == 401
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_it_closes_when_the_right_is_gone_and_not_because_the_hub_is_away(tmp_path: Path, hub: GateHub) -> None:
     async with relayed(tmp_path / "gate", hub, cache=0.0) as standing:

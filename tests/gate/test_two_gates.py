@@ -199,6 +199,7 @@ async def is_over(browser: GateBrowser) -> bool:
     return (await browser.check(**FETCH)).status == 401
 
 
+@pytest.mark.whole
 @pytest.mark.needs("postgresql")
 async def test_a_use_at_one_gate_keeps_a_session_at_the_other(
     tmp_path: Path, hub: GateHub, postgresql_url: str

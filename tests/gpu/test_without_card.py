@@ -69,6 +69,7 @@ def test_what_nvidia_smi_prints_is_understood() -> None:
     ]
 
 
+@pytest.mark.whole
 @pytest.mark.needs("c-compiler")
 @pytest.mark.parametrize("make", [lab_machine, hopper_machine])
 def test_the_comparison_finds_no_difference_where_there_is_none_and_names_each_that_is(

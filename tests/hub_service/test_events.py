@@ -88,6 +88,7 @@ async def test_a_reader_over_http_1_1_gets_whole_lines_too(service: Running) -> 
         assert json.loads((await reader.readexactly(size))[65:])["user"] == "ada"
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_a_reader_that_does_not_read_is_dropped_and_holds_nobody_up(
     service: Running, monkeypatch: pytest.MonkeyPatch

@@ -63,6 +63,7 @@ def test_the_second_waits_says_so_once_and_takes_over(pods: tuple[Place, Place])
     assert len(two.said("log", "another GPU service has it")) == 1
 
 
+@pytest.mark.whole
 def test_one_that_loses_the_lock_begins_anew_and_one_of_both_goes_on(
     pods: tuple[Place, Place], postgresql_url: str
 ) -> None:
@@ -78,6 +79,7 @@ def test_one_that_loses_the_lock_begins_anew_and_one_of_both_goes_on(
     assert (first.poll(), second.poll()) == (None, None)
 
 
+@pytest.mark.whole
 def test_one_that_waits_for_the_database_still_stops_on_a_signal(pods: tuple[Place, Place]) -> None:
     one, two = pods
     one.start("log")

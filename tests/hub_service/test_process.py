@@ -143,6 +143,7 @@ def test_it_ends_with_its_parent(place: Place) -> None:
     assert not place.answers()
 
 
+@pytest.mark.whole
 def test_one_with_an_open_stream_ends_with_its_parent_too(place: Place) -> None:
     """T14: a reader of events that keeps its connection does not keep the service."""
     parent, pid = start_under_a_parent(place)
@@ -165,6 +166,7 @@ def test_a_signal_stops_it_in_order(place: Place, number: signal.Signals) -> Non
     assert [line["message"] for line in place.log("first")][-1] == "stopped"
 
 
+@pytest.mark.whole
 def test_sigint_stops_it_even_when_it_was_inherited_as_ignored(place: Place) -> None:
     """T16: a hub that a script put into the background hands SIGINT down as ignored."""
     _, pid = start_under_a_parent(place, SIGINT_IGNORED)
@@ -182,6 +184,7 @@ async def test_a_stop_that_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyP
     await soon(lambda: ended == [1])
 
 
+@pytest.mark.whole
 def test_a_second_one_waits_for_the_lock_says_so_once_and_takes_over(place: Place) -> None:
     """T14: the successor of a killed hub's service comes up as soon as the old one is gone."""
     first = place.start("first")
@@ -248,6 +251,7 @@ def test_it_needs_neither_the_orm_of_the_hub_nor_alembic_once_its_tables_are_the
     assert found[1].strip() == ""
 
 
+@pytest.mark.whole
 def test_it_waits_for_the_port_says_so_once_and_takes_it(place: Place) -> None:
     with socket.create_server(("127.0.0.1", place.settings.port)):
         service = place.start("first")
@@ -268,6 +272,7 @@ def test_one_that_waits_still_stops_on_a_signal(place: Place) -> None:
     assert first.poll() is None and place.answers()
 
 
+@pytest.mark.whole
 def test_a_missing_settings_file_is_a_sentence_and_no_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hub_extensions.hub_service", "--config", str(tmp_path / "no.json")]
     ran = subprocess.run(

@@ -32,6 +32,7 @@ def clone(tmp_path: Path) -> Path:
     return copy_set_up(tmp_path)
 
 
+@pytest.mark.whole
 def test_checks_run_beside_something_else_and_a_failed_one_is_shown_at_the_end(clone: Path) -> None:
     output = run(
         clone,

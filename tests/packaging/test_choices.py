@@ -130,6 +130,7 @@ def test_a_node_that_is_new_enough_is_used(clone: Path, machine: Path, version: 
     assert ".work/node/bin" not in output
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 @pytest.mark.parametrize("version", ["v18.20.4", "v20.18.1", "v22.11.0", "v21.7.0", "nonsense"])
 def test_a_node_that_is_too_old_is_left_alone_and_one_is_fetched(clone: Path, machine: Path, version: str) -> None:

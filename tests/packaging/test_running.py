@@ -89,6 +89,7 @@ def test_in_ci_a_test_that_was_not_run_is_a_failure(tmp_path: Path) -> None:
     assert ended(tmp_path, TESTS, ci="", **NO_BROWSER).code == 0
 
 
+@pytest.mark.whole
 def test_in_ci_a_card_that_is_not_there_is_no_failure(tmp_path: Path) -> None:
     run = ended(tmp_path, TESTS, CHROMIUM_PATH="/usr/bin/browser")
     assert run.code == 0
@@ -96,6 +97,7 @@ def test_in_ci_a_card_that_is_not_there_is_no_failure(tmp_path: Path) -> None:
     assert run.totals == {"passed": 2, "failed": [], "not run": 1}
 
 
+@pytest.mark.whole
 def test_a_card_that_was_asked_for_and_is_not_there_is_a_failure(tmp_path: Path) -> None:
     run = ended(tmp_path, TESTS, CHROMIUM_PATH="/x", TEST_GPU="1")
     if Path("/proc/driver/nvidia/version").exists():
@@ -167,6 +169,7 @@ def test_a_test_that_takes_its_worker_down_is_a_failed_test(tmp_path: Path) -> N
     assert "crashed" in run.output
 
 
+@pytest.mark.whole
 def test_a_file_that_cannot_be_read_is_a_failed_test(tmp_path: Path) -> None:
     run = ended(tmp_path, "import nothing_of_this_name\n", ci="")
     assert run.code not in (0, 5)

@@ -233,6 +233,7 @@ def test_the_commands_are_posix_sh(script: str) -> None:
     assert subprocess.run([shell, "-n", ROOT / "scripts" / script], check=False, timeout=patient(20)).returncode == 0
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("script", "option"), [("demo", "--layout"), ("test", "--whole")])
 @pytest.mark.parametrize("word", ["--help", "-h"])
 def test_help_is_printed_at_once_and_sets_nothing_up(clone: Path, script: str, option: str, word: str) -> None:
@@ -331,6 +332,7 @@ def with_programs(clone: Path) -> Path:
     return clone
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("missing", "last"),
     [

@@ -267,6 +267,7 @@ async def test_a_jump_of_the_wall_clock_makes_no_reading_older() -> None:
             assert max(live.history().series[0].ages_seconds) < 5
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_a_hung_driver_is_told_once_with_the_last_numbers() -> None:
     reader = GpuThatHangs()

@@ -62,6 +62,7 @@ def test_quiet_is_said_when_nothing_else_was_and_slow_looks_leave_no_minute_of_s
     assert [clock for clock in (1025.0, 1045.0, 1065.0, 1085.0) if watch.quiet(clock)] == [1065.0]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_while_the_service_is_away_for_minutes_the_stream_is_not_silent() -> None:
     """With a clock that runs a hundred times as fast; the service was never there, then comes, and goes again."""

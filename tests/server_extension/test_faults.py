@@ -200,6 +200,7 @@ async def test_after_a_hang_the_history_has_a_gap(machine: FakeNvml, server: Use
     assert None in memory[-6:]
 
 
+@pytest.mark.whole
 async def test_a_slow_driver_slows_the_looks(machine: FakeNvml, server: UserServer) -> None:
     well(machine)
     async with page_of(server) as page:

@@ -48,6 +48,7 @@ def environ_of(
     return environ
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("mechanism", "visible"),
     [

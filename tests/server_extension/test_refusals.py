@@ -64,6 +64,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UserServer]:
     service.go()
 
 
+@pytest.mark.whole
 async def test_a_connection_goes_on_after_a_refusal_or_its_end_is_announced(server: UserServer) -> None:
     found = [(request, await ends_unannounced(server.port, request)) for request in REFUSED]
     assert [each for each in found if each[1]] == []

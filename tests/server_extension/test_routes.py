@@ -371,6 +371,7 @@ class proxied:  # noqa: N801 - a context manager, read as one
             answer.read()
 
 
+@pytest.mark.whole
 def test_it_works_without_a_hub_and_ends_when_it_is_told(tmp_path: Path) -> None:
     server = UserServer(tmp_path, {})
     try:

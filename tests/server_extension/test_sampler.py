@@ -185,6 +185,7 @@ def test_a_driver_that_hangs_is_told_with_the_last_numbers_and_holds_nothing_up(
     assert reader.closed.wait(patient(5))
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_driver_that_comes_back_is_shown_again() -> None:
     reader = GpuThatHangs()
@@ -300,6 +301,7 @@ def test_a_driver_that_is_always_slow_is_not_said_to_hang(caplog: pytest.LogCapt
     assert caplog.messages[before:] == []
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_after_a_hang_the_next_look_comes_at_the_usual_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour passes while it hangs: it would rest for another one."""
@@ -333,6 +335,7 @@ def test_every_look_is_a_point_of_the_history() -> None:
     assert list(series.ages_seconds) == sorted(series.ages_seconds, reverse=True)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_hang_is_a_gap_in_the_history_while_it_lasts_and_after() -> None:
     reader = GpuThatHangs()
@@ -582,6 +585,7 @@ def test_a_jump_of_the_wall_clock_moves_no_point_and_no_pace() -> None:
     assert sampler.latest().state == "ok"
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_hang_and_its_end_are_one_log_line_each(caplog: pytest.LogCaptureFixture) -> None:
     reader = GpuThatHangs()

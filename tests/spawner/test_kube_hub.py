@@ -267,6 +267,7 @@ def test_a_kueue_that_is_down_reads_as_such_and_the_start_goes_on_when_it_is_bac
         assert "JUPYTERHUB_API_TOKEN" not in hub.log()
 
 
+@pytest.mark.whole
 def test_a_quota_and_an_image_that_is_not_there_are_refusals_in_words_and_no_fault_of_the_hub(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -288,6 +289,7 @@ def test_a_quota_and_an_image_that_is_not_there_are_refusals_in_words_and_no_fau
             assert 'reason="quota"' in metrics and 'reason="image"' in metrics
 
 
+@pytest.mark.whole
 def test_a_gpu_that_a_hook_adds_is_refused_and_one_that_our_offer_replaces_is_not(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -479,6 +481,7 @@ def test_a_pod_that_is_made_after_its_start_was_stopped_is_not_left(
         assert "its start has ended and its pod was left" in hub.log()
 
 
+@pytest.mark.whole
 def test_cpu_only_starts_though_the_service_has_lost_its_ticket(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:

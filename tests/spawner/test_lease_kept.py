@@ -30,6 +30,7 @@ def gone(message: Started) -> bool:
     return not procfs.alive(message.pid, message.pid_started)
 
 
+@pytest.mark.whole
 def test_a_server_whose_lease_was_taken_away_while_it_was_started_is_stopped(tmp_path: Path) -> None:
     """With the reason, and not counted as a failed spawn."""
     more = "c.Spawner.consecutive_failure_limit = 1"

@@ -80,6 +80,7 @@ def test_an_end_before_the_stream_stood_is_found_by_its_list(tmp_path: Path, ser
         assert [ask.user for ask in service.told_of(Ask)].count("cem") == 1, "cem is in the list, and asks no more"
 
 
+@pytest.mark.whole
 def test_an_end_that_is_heard_of_is_a_refusal_with_its_reason(tmp_path: Path, service: GpuServiceInATest) -> None:
     with waiting_ben(tmp_path, service) as hub:
         until(lambda: service._streams)
@@ -90,6 +91,7 @@ def test_an_end_that_is_heard_of_is_a_refusal_with_its_reason(tmp_path: Path, se
         assert last["message"] == f"Spawn failed: Your place in line has ended. {TAKEN_OUT}"
 
 
+@pytest.mark.whole
 def test_of_two_asks_that_crossed_the_later_attempt_counts(tmp_path: Path, service: GpuServiceInATest) -> None:
     """Else the admission, which names the later one, would never be heard."""
     with waiting_ben(tmp_path, service) as hub:

@@ -57,6 +57,7 @@ def says_what_is_known_of_a_place(hub: Hub, service: GpuServiceInATest) -> None:
     service.tickets = {("ben", ""): ticket, **service.tickets}
 
 
+@pytest.mark.whole
 def test_a_hub_whose_two_lines_were_taken_out_starts_servers_as_before_without_a_form(tmp_path: Path) -> None:
     """The spawner class stays, and old choices are still in the hub's database."""
     config = 'c.JupyterHub.spawner_class = "hub_extensions.spawner.local.GpuDemoSpawner"'
@@ -97,6 +98,7 @@ def test_an_admitted_server_runs_under_its_lease_and_the_service_hears_of_it(
         assert service.told_of(Stopped) == [Stopped("ada", "", asked=True)]
 
 
+@pytest.mark.whole
 def test_a_hub_that_ends_with_its_servers_says_that_it_was_the_hub(tmp_path: Path, service: GpuServiceInATest) -> None:
     with hub_with(tmp_path, service, "c.JupyterHub.cleanup_servers = True") as hub:
         hub.spawn("ada", {"offer": ONE})
@@ -105,6 +107,7 @@ def test_a_hub_that_ends_with_its_servers_says_that_it_was_the_hub(tmp_path: Pat
         assert service.told_of(Stopped) == [Stopped("ada", "", asked=True, closing=True)]
 
 
+@pytest.mark.whole
 def test_cpu_only_sees_no_gpu(tmp_path: Path, service: GpuServiceInATest) -> None:
     with hub_with(tmp_path, service) as hub:
         hub.spawn("ada", {})
@@ -184,6 +187,7 @@ c.JupyterHub.spawner_class = SlowToLaunch
         assert faults(hub.log()) == []
 
 
+@pytest.mark.whole
 def test_a_bad_choice_is_a_refusal_with_a_reason_and_never_counts(tmp_path: Path, service: GpuServiceInATest) -> None:
     """T5, T6, T12: more of them in a row than the limit of 3 leave the hub alive; the reason is shown."""
     bad = [
@@ -211,6 +215,7 @@ def test_a_bad_choice_is_a_refusal_with_a_reason_and_never_counts(tmp_path: Path
         hub.wait_ready("ada")
 
 
+@pytest.mark.whole
 def test_a_bad_link_or_form_shows_the_form_with_the_reason(tmp_path: Path, service: GpuServiceInATest) -> None:
     """T6, T7: one check for form, REST and ?opt- links."""
     with hub_with(tmp_path, service) as hub:
@@ -237,6 +242,7 @@ def test_a_bad_link_or_form_shows_the_form_with_the_reason(tmp_path: Path, servi
         assert service.told_of(Ask)[-1].offers == (ONE, BIG)
 
 
+@pytest.mark.whole
 def test_a_link_preselects_and_starts_nothing(tmp_path: Path, service: GpuServiceInATest) -> None:
     """Of this hub or of another site, by either way of writing options."""
     chosen = re.compile(rf'value="{re.escape(BIG)}"[^>]* checked')
@@ -255,6 +261,7 @@ def test_a_link_preselects_and_starts_nothing(tmp_path: Path, service: GpuServic
         assert "Failed to spawn" not in hub.log()
 
 
+@pytest.mark.whole
 def test_the_users_own_limit_is_refused_in_words(tmp_path: Path, service: GpuServiceInATest) -> None:
     with hub_with(tmp_path, service, PATIENT) as hub:
         hub.spawn("ada", {"offer": ONE}, "thesis")
@@ -424,6 +431,7 @@ def test_many_waiters_share_one_connection_and_block_nobody(tmp_path: Path, serv
         hub.wait_ready("zoe")
 
 
+@pytest.mark.whole
 def test_a_refusal_while_waiting_reaches_the_page(tmp_path: Path, service: GpuServiceInATest) -> None:
     """T5."""
     with hub_with(tmp_path, service) as hub:
@@ -503,6 +511,7 @@ def test_an_admin_starts_a_gpu_server_for_somebody_else_by_form_and_by_rest(
         assert [ask.groups for ask in service.told_of(Ask) if ask.user == "ada"] == [(), ()]
 
 
+@pytest.mark.whole
 def test_an_offer_for_a_group_stays_in_the_form_while_the_service_is_away(
     tmp_path: Path, service: GpuServiceInATest
 ) -> None:
@@ -524,6 +533,7 @@ def test_an_offer_for_a_group_stays_in_the_form_while_the_service_is_away(
         assert f'value="{BIG}"' in hub.login("dora").get(f"{hub.url}/hub/spawn/dora").text, "who never saw a form"
 
 
+@pytest.mark.whole
 def test_the_waiting_page_of_a_named_server_acts_on_that_server(tmp_path: Path, service: GpuServiceInATest) -> None:
     """T9: and what it shows without script."""
     with hub_with(tmp_path, service) as hub:
@@ -540,6 +550,7 @@ def test_the_waiting_page_of_a_named_server_acts_on_that_server(tmp_path: Path, 
         assert 'id="stop-server-btn"' not in page
 
 
+@pytest.mark.whole
 def test_no_server_is_ever_started_with_allow_root(tmp_path: Path, service: GpuServiceInATest) -> None:
     """T18."""
     with hub_with(tmp_path, service) as hub:

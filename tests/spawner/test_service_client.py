@@ -90,6 +90,7 @@ async def test_a_service_that_is_slow_is_away_and_delays_no_stop() -> None:
         await client.close()
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_a_loop_that_something_else_holds_makes_no_service_away(
     line: GpuServiceInATest, client: GpuServiceClient

@@ -479,6 +479,7 @@ def test_people_read_the_fix_below_the_problem(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ a cluster
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_doctor_of_a_hub_on_a_cluster_that_does_not_answer_says_so_and_looks_for_no_card(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"

@@ -160,6 +160,7 @@ def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_month_is_played_by_the_rules_of_a_file_with_groups_and_waits(month: Path, tmp_path: Path) -> None:
     def figures(*words: str) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def test_in_no_regime_does_the_record_spoil_the_simulation(regime: str) -> None:
         assert found.covers >= min(0.75, known.raw.coverage_90)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_the_protocol_scores_what_the_backtest_scores() -> None:
     one = made("new course")
@@ -63,6 +64,7 @@ def test_the_protocol_scores_what_the_backtest_scores() -> None:
     assert ratios(one, PROTOCOL, known, RULES).simple * known.simple.mae == pytest.approx(errors)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_boosting_learns_from_the_state_of_the_line_at_the_joins_before_the_test() -> None:
     one = made("stationary", sessions=500)
@@ -124,6 +126,7 @@ def test_many_waits_of_one_busy_episode_are_little_more_than_one(waits: list[int
     assert in_effect(named) == pytest.approx(episodes, abs=0.05)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_on_a_measured_log_the_middle_is_the_simulations_and_p90_covers() -> None:
     """The simulated P90 alone covers 0.79 where the second half is the test."""

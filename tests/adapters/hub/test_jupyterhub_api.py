@@ -206,6 +206,7 @@ async def test_a_second_start_of_a_running_server_is_refused_in_the_hubs_words(a
     await soon(lambda: gone(api, "ben", ""))
 
 
+@pytest.mark.whole
 async def test_a_pending_spawn_is_listed_may_be_asked_for_again_and_is_never_stopped(hub: Hub, api: HubApi) -> None:
     assert await api.start("slow", "", {"offer": "gpu"}) is True
     assert await api.start("slow", "", {"offer": "gpu"}) is False

@@ -154,6 +154,7 @@ async def _cut_until(server: ApiServerAsTold, path: str, version: str) -> None:
         await server.until_watched(path)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_a_watch_ends_in_time_and_is_opened_again(tmp_path: Path):
     async with ApiServerAsTold() as server, watching(server, tmp_path, Pace(first=0.02, watch=1.0)) as watch:
@@ -215,6 +216,7 @@ async def test_an_error_in_the_stream_that_says_too_old_is_listed_again(tmp_path
         await until(watch, lambda view: "after" in (view.nodes or ()))
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [429, 503])
 async def test_an_api_server_that_is_busy_is_left_alone_for_as_long_as_it_says(tmp_path: Path, status: int):
@@ -467,6 +469,7 @@ async def test_one_that_does_not_answer_is_said_to_be_unread_and_nobody_waits_fo
         await until(watch, lambda view: not view.problem)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("body", [b"<html>Log in</html>", b"[]", b'{"kind": "Status"}', b'{"items": [', b""])
 async def test_what_is_not_an_api_server_is_called_so(tmp_path: Path, body: bytes):
     async with NoApiServer(body) as server, watching(server, tmp_path, wait=0.2) as watch:

@@ -106,6 +106,7 @@ def test_a_whole_gpu_tells_memory_use_and_who_holds_it(tmp_path: Path, own: Own)
     assert sample.memory_by_pid == {os.getpid(): 2 * GIB}, "a size that the driver does not tell is left out"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("code", "source"), [(TIMEOUT, "nvml"), (UNKNOWN, "nvml"), (NOT_SUPPORTED, "none"), (NO_PERMISSION, "none")]
 )
@@ -116,6 +117,7 @@ def test_use_is_said_to_be_impossible_only_where_it_stays_so(tmp_path: Path, own
     assert (samples["GPU-b"].used_percent, samples["GPU-b"].source) == (0.0, "nvml")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "call",
     ["nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "nvmlDeviceGetGpuInstanceId", "nvmlGpmQueryDeviceSupport"],
@@ -137,6 +139,7 @@ def test_a_v100_is_read_without_mig_and_without_counters(tmp_path: Path, own: Ow
     assert (sample.used_percent, sample.source, sample.counters) == (0.0, "nvml", None)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("code", [None, NOT_SUPPORTED, NO_PERMISSION])
 def test_a_container_without_processes_to_see_is_still_a_sample(tmp_path: Path, own: Own, code: int | None) -> None:
     machine = lab_machine(tmp_path)
@@ -191,6 +194,7 @@ def test_gpm_counts_graphics_multiprocessors_tensor_pipes_and_bandwidth(tmp_path
     assert (whole.used_percent, whole.source, whole.counters) == (5.0, "nvml", Counters(0.0, 1.0, 0.0))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("metric", [1, 2, 5, 10])
 def test_a_metric_of_gpm_that_fails_alone_is_unknown_alone(tmp_path: Path, own: Own, metric: int) -> None:
     machine = hopper_machine(tmp_path).changes("MIG-h-1", util=1, smutil=2, tensor=5, dram=10)
@@ -431,6 +435,7 @@ def test_a_driver_older_than_a_call_is_read_with_the_older_one(tmp_path: Path, o
 # ------------------------------------------------------------------ what a look costs
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("make", "uuid", "idle", "in_use"),
     [(lab_machine, "MIG-lab-7", 3, 5), (v100_machine, "GPU-v100", 4, 6), (hopper_machine, "MIG-h-1", 5, 7),

@@ -43,6 +43,7 @@ def seconds_of_a_look(looking: ReaderProcess) -> float:
     return time.monotonic() - begin
 
 
+@pytest.mark.whole
 def test_a_call_takes_as_long_as_it_is_told(machine: FakeNvml, looking: ReaderProcess) -> None:
     machine.slow(150, "nvmlDeviceGetMemoryInfo_v2", on="GPU-a").write()
     assert seconds_of_a_look(looking) >= 0.15

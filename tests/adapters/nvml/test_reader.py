@@ -336,6 +336,7 @@ def test_a_driver_unloaded_and_loaded_again_is_found_again(machine: FakeNvml, re
     assert len(looking.read(NOW).devices) == 2
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("code", "word"),
     [(VERSION_MISMATCH, "version-mismatch"), (NO_PERMISSION, "no-permission"), (LOST, "lost"),

@@ -68,6 +68,7 @@ async def test_of_who_left_nothing_came_true(store: Store, end: str) -> None:
     assert (await store.load()).forecasts == () and await store.matured_forecasts() == ()
 
 
+@pytest.mark.whole
 async def test_of_each_pool_the_last_2000_count_and_the_last_2000_joins(store: Store) -> None:
     joins = [over(replace(OPEN, id=f"j{n:04}", at=NOON + n * timedelta(seconds=1))) for n in range(2010)]
     hours = [over(replace(OPEN, id=f"h{n:04}", hour=1, at=NOON + n * HOUR)) for n in range(1, 2011)]

@@ -140,6 +140,7 @@ async def test_a_new_store_is_empty_and_its_first_place_is_one(store: Store) -> 
     assert await store.last_offers("nobody") == ()
 
 
+@pytest.mark.whole
 @many(25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     tickets=st.lists(TICKETS, max_size=4, unique_by=lambda each: each.id),

@@ -161,6 +161,7 @@ async def test_a_row_that_this_version_cannot_read_is_a_sentence(sqlite_url: str
     store.close()
 
 
+@pytest.mark.whole
 @pytest.mark.needs("postgresql")
 async def test_a_connection_that_was_cut_is_made_again(own_postgresql: Any, own_postgresql_url: str) -> None:
     store = Store.open(own_postgresql_url)

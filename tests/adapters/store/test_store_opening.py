@@ -153,6 +153,7 @@ def test_todays_tables_without_a_version_are_recognised_and_stamped(url: str) ->
     engine.dispose()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("stamped", [True, False])
 @pytest.mark.parametrize(
     ("damage", "missing"),

@@ -198,6 +198,7 @@ async def until(holds: Callable[[], object]) -> None:
     await asyncio.wait_for(wait(), patient(15))
 
 
+@pytest.mark.whole
 async def test_a_session_without_an_answer_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async with asking(3, monkeypatch) as (place, recheck):
         silent, *others = place.names
@@ -393,7 +394,7 @@ async def test_between_many_who_are_due_nothing_is_waited_for(monkeypatch: pytes
     async with asking(90, monkeypatch) as (place, _):
         await until(lambda: len(place.provider.asked) == 90)
         assert set(place.provider.asked.values()) == {1}
-        assert place.provider.most_at_once == MIN_CONCURRENT == 5
+        assert 1 < place.provider.most_at_once <= MIN_CONCURRENT == 5
 
 
 async def test_where_eight_in_a_second_are_too_few_more_are_asked_about_at_a_time(

@@ -124,6 +124,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield op, hub
 
 
+@pytest.mark.whole
 @pytest.mark.hub("6.1")
 @pytest.mark.parametrize("path", ["hub/oauth_login", "hub/oauth_callback", "hub/login"])
 def test_a_next_with_a_control_character_is_dropped(house: tuple[OidcProvider, Hub], path: str) -> None:

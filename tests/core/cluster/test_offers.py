@@ -300,6 +300,7 @@ def test_titles_of_pieces_that_no_card_is_cut_into_are_not_noted_and_their_group
     )
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(150)
 @given(

@@ -517,6 +517,7 @@ def test_an_id_never_moves_to_another_key_and_no_two_keys_have_one(weeks: list[d
 # ------------------------------------------------------------------ laws
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(200)
 @given(views())

@@ -110,6 +110,7 @@ def test_every_row_of_the_table_stays_within_its_gpu(table: GpuTable) -> None:
         assert legal(table, [Placed(row.starts[0], row.name)])
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "kinds", "maximal", "multisets", "everything", "all_multisets"),

@@ -359,6 +359,7 @@ def test_in_whatever_order_pods_are_heard_of_no_device_is_given_twice(
     assert len(leases) == total - min(others, total), "and nothing is left idle"
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(150)
 @given(views())

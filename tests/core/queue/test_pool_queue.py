@@ -39,6 +39,7 @@ def content(lines: Mapping[str, PoolQueue]) -> dict[str, tuple[object, ...]]:
     return {pool: (line.tickets, line.places, +Counter(line.asked)) for pool, line in lines.items()}
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @many(200)
 @given(STEPS, st.booleans())

@@ -90,6 +90,7 @@ async def test_a_server_that_was_shown_its_end_keeps_it_under_a_shorter_limit_an
         child.wait()
 
 
+@pytest.mark.whole
 async def test_while_the_hub_refuses_the_stop_it_is_not_known_how_long_the_next_one_waits(tmp_path: Path) -> None:
     limits = replace(settings(tmp_path).culling, idle=20 * HOUR)
     async with room(tmp_path, small(0), culling=limits, hub=HubThatRefusesStops()) as r:

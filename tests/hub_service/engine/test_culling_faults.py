@@ -80,6 +80,7 @@ async def listed_and_decided(r: Room, people: tuple[str, ...], active: datetime)
     await one_turn(r, None)
 
 
+@pytest.mark.whole
 async def test_a_busy_terminal_protects_a_server_without_a_gpu_as_a_busy_kernel_does(tmp_path: Path) -> None:
     """A training in a terminal prints to nobody once its page is closed: to the hub its server is idle."""
     policy = replace(settings(tmp_path).culling, cpu_idle=timedelta(hours=1))

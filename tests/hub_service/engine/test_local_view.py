@@ -134,6 +134,7 @@ async def test_a_device_is_in_use_by_whom_no_other_lease_accounts_for(
         assert machine(r)._in_use(ada, reading(r, pids, gone=ADA)) is False
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("changes", "marked", "pids", "after"),
     [

@@ -84,6 +84,7 @@ def test_any_json_is_a_message_or_a_sentence_that_can_be_sent(kind: type[object]
     read_or_refused()
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_no_json_body_makes_any_route_fail(service: Running, caplog: pytest.LogCaptureFixture) -> None:
     bodies: list[object] = [{"\ud800": 1}]

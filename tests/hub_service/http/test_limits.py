@@ -123,6 +123,7 @@ async def all_of(reader: asyncio.StreamReader) -> bytes:
     return b""
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_half_a_request_keeps_nobody_out_and_ends_in_time(attacked: Running) -> None:
     attackers = [await send(attacked, "POST /x HTTP/1.1\r\nHost: x\r\n") for _ in range(200)]
@@ -176,6 +177,7 @@ async def test_who_does_not_read_the_answers_is_dropped(attacked: Running, monke
     writer.transport.abort()
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_made_up_tokens_do_not_keep_the_hub_busy_nor_a_known_server_out(attacked: Running) -> None:
     assert (await attacked.ask("GET", "api/server", "ada-thesis")).code in (200, 404)

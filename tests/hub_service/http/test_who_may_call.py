@@ -32,6 +32,7 @@ def body_for(method: str) -> bytes | None:
     return b"{}" if method in ("POST", "DELETE") else None
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("token", STRANGERS)
 @pytest.mark.parametrize(("method", "path"), CLOSED)

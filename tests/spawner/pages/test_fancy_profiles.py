@@ -157,6 +157,7 @@ def test_one_start_stands_below_the_offers_and_says_what_it_does(service: GpuSer
         assert (fields["profile"], fields["offer"]) == (["large"], [ONE])
 
 
+@pytest.mark.whole
 def test_nothing_is_sent_without_a_choice(service: GpuServiceInATest, browser: Browser) -> None:
     service.held = {("ada", ""): ONE, ("cem", ""): BIG}
     with hub_page(service) as (url, _), browser_page(browser) as page:

@@ -39,6 +39,7 @@ def looked(page: Page, hub: PlayedHub, what: str, times: int = 2) -> None:
     until(lambda: hub.looks.count(what) >= times, rest=lambda seconds: page.wait_for_timeout(1000 * seconds))
 
 
+@pytest.mark.whole
 def test_a_hub_that_ends_between_the_last_look_and_the_leaving_strands_nobody(browser: Page, hub: PlayedHub) -> None:
     """The proxy knows the way to the server without the hub."""
     waits(browser, hub)
@@ -47,6 +48,7 @@ def test_a_hub_that_ends_between_the_last_look_and_the_leaving_strands_nobody(br
     at_server(browser)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("restarted", ["none", "kept"])
 def test_a_restarted_hub_that_does_not_know_the_ready_server_yet_is_waited_for(
     browser: Page, hub: PlayedHub, restarted: str
@@ -80,6 +82,7 @@ def test_a_failed_start_is_told_on_the_page_itself(browser: Page, hub: PlayedHub
     browser.wait_for_selector("#gpu-refused-text:text-is('The disk is <full>.')")
 
 
+@pytest.mark.whole
 def test_who_has_a_place_in_line_never_reads_that_the_server_does_not_run(browser: Page, hub: PlayedHub) -> None:
     """After a restart of the hub, in the seconds before the service has asked for the start again."""
     hub.pending = False

@@ -372,6 +372,7 @@ def test_a_demo_that_takes_long_says_every_few_seconds_that_it_goes_on(account: 
     assert not marked(folder)
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_a_folder_that_holds_other_things_is_left_alone(account: PlainAccount) -> None:
     folder = account.folder / "thesis"

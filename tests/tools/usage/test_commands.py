@@ -248,6 +248,7 @@ def test_twice_the_same_trace_is_once_and_a_user_of_that_name_does_not_see_it(st
     assert len(kept) == 4, "of 2020, and imported today: kept for 12 months from now"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -65,6 +65,7 @@ async def test_it_computes_what_the_service_itself_would(r: Room, tmp_path: Path
     assert b"numpy" not in pickle.dumps(r.engine.state.forecasts.waits)
 
 
+@pytest.mark.whole
 async def test_after_a_kill_another_process_loads_the_history_and_nothing_else_is_disturbed(
     r: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,7 @@ async def test_a_stop_of_the_service_does_not_wait_for_an_answer(r: Room) -> Non
     assert not is_alive(pid)
 
 
+@pytest.mark.whole
 async def test_while_nobody_holds_or_waits_for_a_gpu_its_memory_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +145,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("hangs", [False, True])
 def test_it_has_no_socket_and_no_secret_of_the_service_and_ends_with_a_killed_one(tmp_path: Path, hangs: bool) -> None:
     secrets = {"JUPYTERHUB_API_TOKEN": "hidden", "GPU_SERVICE_SECRET": "hidden", "HOME": "/hidden"}

@@ -507,6 +507,7 @@ async def test_without_the_drivers_list_the_spawners_poll_ends_a_lease_whose_mar
         assert [lease.server for lease in await r.engine.leases()] == ["daemon"], "the other's stop has failed"
 
 
+@pytest.mark.whole
 @pytest.mark.needs("plain-user")
 @pytest.mark.parametrize("broken", ["driver", "device", "list"])
 async def test_an_admin_releases_with_a_reason_a_lease_of_whose_end_there_is_no_proof(

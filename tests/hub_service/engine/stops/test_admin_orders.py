@@ -344,6 +344,7 @@ async def test_panel_admins_page_audit_forecast_and_api_say_one_end_and_name_eve
             await r.engine.admin_orders.undo_stop(held.id, "root")
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 @pytest.mark.parametrize("way", ["undo", "keep"])
 async def test_an_order_is_withdrawn_until_the_kernels_are_interrupted_and_not_after_that(

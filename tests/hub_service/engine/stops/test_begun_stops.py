@@ -79,6 +79,7 @@ async def test_a_stop_that_the_hub_reports_before_it_answers_is_written_once(tmp
         assert "use 0 %" in evidence, "what is known of it is not lost"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seen_by", ["the hub's report", "its process", "our next look"])
 async def test_a_stop_whose_answer_was_lost_is_written_by_whoever_sees_its_end(tmp_path: Path, seen_by: str) -> None:
     async with room(tmp_path, small(0), culling=settings(tmp_path).culling, hub=HubThatFallsSilent()) as r:
@@ -95,6 +96,7 @@ async def test_a_stop_whose_answer_was_lost_is_written_by_whoever_sees_its_end(t
         await is_written_once(r)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("looks", [True, False], ids=["it looks first", "the hub reports first"])
 async def test_a_service_that_was_killed_once_it_had_asked_for_the_stop_still_writes_it(
     tmp_path: Path, looks: bool

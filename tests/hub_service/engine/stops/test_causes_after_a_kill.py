@@ -81,6 +81,7 @@ IDLE, LIFETIME, ADMIN = (Cause.IDLE, Withdrawal.KEEP), (Cause.LIFETIME, None), (
 SIGN_OUT = (Cause.SIGNED_OUT, None)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("step", "state", "causes"),
     [

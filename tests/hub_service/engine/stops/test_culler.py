@@ -727,6 +727,7 @@ async def test_a_running_cell_is_work_where_nobody_can_tell_the_use(tmp_path: Pa
         assert r.hub.stopped == []
 
 
+@pytest.mark.whole
 async def test_servers_that_fall_due_together_are_stopped_in_turns(tmp_path: Path) -> None:
     policy = replace(settings(tmp_path).culling, concurrent_stop_limit=2, stops_per_minute=2)
     async with room(tmp_path, *(small(n) for n in range(5)), culling=policy) as r:
@@ -787,6 +788,7 @@ async def test_the_saving_of_notebooks_is_no_activity_of_their_user(tmp_path: Pa
 DRAIN_OF = {"user": "ada", "server": "", "left_seconds": 600.0, "cause": "disabled"}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("culls", "hook", "before"), [(True, False, 13 * SECOND), (False, True, 50 * SECOND)])
 async def test_who_may_not_sign_in_any_more_is_counted_down_and_stopped_as_at_a_cull(
     tmp_path: Path, culls: bool, hook: bool, before: timedelta
@@ -924,6 +926,7 @@ async def test_who_presses_keep_while_an_idle_server_saves_keeps_it(tmp_path: Pa
         assert r.hub.stopped == [] and not is_stopped(r)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("tries", [1, 3])
 async def test_a_restart_of_the_service_forgets_no_pause_and_no_alarm(tmp_path: Path, tries: int) -> None:
     hub, hands = HubAsTold(), Hands()

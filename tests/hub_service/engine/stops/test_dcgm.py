@@ -231,6 +231,7 @@ async def test_the_running_service_asks_by_itself(tmp_path: Path) -> None:
         assert lab.prometheus.tokens[0] == "Bearer s3cret"
 
 
+@pytest.mark.whole
 async def test_a_server_that_says_it_is_busy_outlives_no_lifetime(tmp_path: Path) -> None:
     busy = replace(OPEN, used_percent=100.0)
     async with a100(tmp_path) as lab:

@@ -192,6 +192,7 @@ async def test_what_lives_is_ended_also_where_its_user_asks_for_the_same_server_
         assert all(each.poll() is None for each in r.children[1:])
 
 
+@pytest.mark.whole
 async def test_a_stop_that_the_hub_refuses_until_its_deadline_is_an_alarm_until_it_goes_through(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")

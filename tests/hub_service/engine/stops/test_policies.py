@@ -79,6 +79,7 @@ async def test_a_high_use_that_only_the_server_reports_protects_it_within_the_li
         assert (lease.last_use_percent, lease.use_source) == (60.0, "report")
 
 
+@pytest.mark.whole
 async def test_rules_are_read_again_and_a_bad_file_leaves_the_last_good_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -268,6 +268,7 @@ async def test_a_stop_whose_answer_was_lost_brings_it_back_all_the_same(tmp_path
         assert len(r.hub.started) == 1
 
 
+@pytest.mark.whole
 async def test_a_kill_right_after_the_hub_was_asked_for_the_stop_loses_neither_return_nor_row(tmp_path: Path) -> None:
     hub, hands = HubThatFallsSilent(), Hands()
     async with soft(tmp_path, hub, hands) as r:
