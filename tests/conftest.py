@@ -43,7 +43,7 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 UNPRIVILEGED = 65534
 MAY_BE_AWAY = {"gpu": "TEST_GPU", "chart": "TEST_CHART", "kube-router": "TEST_KUBE_ROUTER"}
 """What nobody can be asked to have, and what says that it is there: without it a test is *not run*, also for CI."""
-LONGEST = Path(__file__).parent / "loop"
+LONGEST = tuple(Path(__file__).parent / name for name in ("loop", "spawner", "tools/helm_check"))
 FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 
 
@@ -165,9 +165,10 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def in_order(items: list[pytest.Item]) -> None:
-    """The loops first, then modules with more than quick tests, then the others: the last are short on every worker."""
+    """The longest first, then modules with more than quick tests, then the others: the last are short on every worker."""
     long = {item.path for item in items if tiers.tier_of({mark.name for mark in item.iter_markers()}) != tiers.QUICK}
-    items.sort(key=lambda item: (not item.path.is_relative_to(LONGEST), item.path not in long))
+    longest = {path for path in long if any(path.is_relative_to(each) for each in LONGEST)}
+    items.sort(key=lambda item: (item.path not in longest, item.path not in long))
 
 
 def shuffle(items: list[pytest.Item], seed: int) -> None:

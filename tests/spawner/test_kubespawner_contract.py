@@ -595,6 +595,7 @@ def test_a_pod_of_the_same_name_that_was_left_over_is_replaced(a_hub: Start, clu
         assert cluster.pods["jupyter-ada"]["metadata"]["uid"] != old
 
 
+@pytest.mark.whole
 def test_profiles_are_chosen_by_rest_link_and_form(
     a_hub: Start, cluster: PlayedCluster, request: pytest.FixtureRequest
 ) -> None:

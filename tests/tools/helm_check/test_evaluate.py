@@ -85,6 +85,7 @@ HOOKS = {
 }  # fmt: skip
 
 
+@pytest.mark.whole
 def test_a_hook_that_gives_a_gpu_is_seen_also_if_it_gives_it_to_some_users_only() -> None:
     codes = [(code.replace("c.K.", f"c.A{at}Spawner."), given)
              for at, (code, given) in enumerate([each for hooks in HOOKS.values() for each in hooks])]  # fmt: skip
@@ -115,6 +116,7 @@ def test_the_code_has_no_environment_no_network_an_empty_home_and_little_memory(
     assert settings["A.after"] is True
 
 
+@pytest.mark.whole
 def test_code_that_does_not_end_is_named_and_what_came_before_it_is_judged() -> None:
     found = run("c.A.first = 1", "import time\ntime.sleep(600)", "c.A.last = 1", seconds=1)
     assert (found.unfinished, found.in_time) == (("hub", "extraConfig", "01"), False)
@@ -198,6 +200,7 @@ def checked(tmp_path: Path, values: Mapping[str, Any], **more: Any) -> CheckRepo
     return check(CheckOptions([str(file), *OURS], chart=small_chart(tmp_path / "chart.tgz"), evaluate=True, **more))
 
 
+@pytest.mark.whole
 def test_the_charts_own_configuration_runs_before_the_administrators(tmp_path: Path) -> None:
     code = (
         "c.KubeSpawner.environment = {**c.KubeSpawner.environment, 'A': c.KubeSpawner.storage_class}\n"
@@ -215,6 +218,7 @@ def test_the_charts_own_configuration_runs_before_the_administrators(tmp_path: P
     assert report.evaluation is not None and set_by(report.evaluation)["KubeSpawner.environment"]["A"] == "fast"
 
 
+@pytest.mark.whole
 def test_a_setting_of_ours_that_code_gets_wrong_is_reported_about_the_code(tmp_path: Path) -> None:
     code = "c.GpuQueue.max_waitings = 3\nc.GpuCulling.keeps_per_day = 'many'\n"
     report = checked(tmp_path, {"hub": {"extraConfig": {"10": code}}})
