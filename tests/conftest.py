@@ -165,7 +165,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def in_order(items: list[pytest.Item]) -> None:
-    """The longest first, then modules with more than quick tests, then the others: the last are short on every worker."""
+    """The longest first, then modules with more than quick tests: the last are short on every worker."""
     long = {item.path for item in items if tiers.tier_of({mark.name for mark in item.iter_markers()}) != tiers.QUICK}
     longest = {path for path in long if any(path.is_relative_to(each) for each in LONGEST)}
     items.sort(key=lambda item: (item.path not in longest, item.path not in long))

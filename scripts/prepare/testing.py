@@ -180,7 +180,7 @@ def lanes(tier: str, *, root: bool, part: bool = False) -> list[list[str]]:
 
 def workers() -> int:
     """How many tests run at a time: most of a test that starts programs is waiting, so more than there are cores."""
-    asked = os.environ.get("TEST_WORKERS") or str(max(2, min(MOST_WORKERS, 2 * len(os.sched_getaffinity(0)) + 1)))
+    asked = os.environ.get("TEST_WORKERS") or str(max(2, min(MOST_WORKERS, 2 * len(os.sched_getaffinity(0)))))
     if not asked.isdecimal() or not 1 <= int(asked) <= MOST_WORKERS:
         raise Trouble(f"TEST_WORKERS is a number from 1 to {MOST_WORKERS} (more share their ports), and not {asked!r}.")
     return int(asked)
