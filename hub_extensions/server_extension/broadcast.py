@@ -148,7 +148,7 @@ class Broadcast:
         return History(PROTOCOL_VERSION, self._wall(), self._sampler.history())
 
     def join(self, listener: Listener) -> None:
-        """Add a GPU panel and send it everything.
+        """Add an open GPU panel, and send it the present state and the history of the last ten minutes.
 
         If `MAX_LISTENERS` are connected, close its connection with a reason.
         """
@@ -280,6 +280,11 @@ class Broadcast:
         """Return the first message for a new listener: the snapshot and the history of the last ten minutes.
 
         Listeners that connect within one second get the same text.
+
+        Args:
+            snapshot: what the GPU panel shows now.
+            sampled: the last readings of the GPUs.
+            every_seconds: interval at which the listener wants new values.
         """
         key, now = (self._change, sampled.number, every_seconds), monotonic()
         if self._first is not None and self._first[0] == key and now - self._first[1] < 1.0:

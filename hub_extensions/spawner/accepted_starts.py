@@ -230,9 +230,10 @@ class StartRecovery(UserOptionsMixin):
 
     @property
     def _gpu_record(self) -> AcceptedStart | None:
-        """The record of this spawner's start; None if the GPU service has answered it or nothing is starting.
+        """The start that the hub has accepted from the user and that the GPU service has not answered yet.
 
-        Must be fast, because the hub reads `ready` of every spawner when it lists servers.
+        None if the service has admitted or refused this start, or if the server is not starting. Must be fast, because
+        the hub reads `ready` of every spawner when it lists servers.
         """
         if self._gpu_starts is None:
             self._gpu_starts = AcceptedStarts.of(self)

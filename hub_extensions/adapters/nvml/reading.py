@@ -16,14 +16,14 @@ from hub_extensions.core.gpu.samples import DeviceSample
 
 @dataclass(frozen=True)
 class Facts:
-    """The fixed properties of a device, as needed for reading its current state.
+    """The properties of a GPU or MIG device that do not change while it exists. They are read once.
 
     Attributes:
         device: the device itself.
-        parent: the GPU of a MIG device; `None` if not known.
+        parent: the GPU of a MIG device; `None` for a whole GPU, and if the driver does not report it.
         alone: no other MIG device shares its GPU instance, so the counters of the instance belong to this device.
-        settled: whether these properties are final. If `parent` or the id of the GPU instance is missing, the driver
-            would not report it a second later either.
+        settled: whether these properties are final. False if the driver failed to report one of them and may report it
+            later.
     """
 
     device: Device

@@ -137,7 +137,7 @@ class LikelyWaits:
         elapsed: the machine's monotonic clock at that time, in seconds.
         tickets: ticket -> its likely wait.
         offers: offer -> likely wait of a user who joins its line.
-        pools: pool -> numbers about it.
+        pools: pool -> how many servers have a device now and probably end soon, for a sentence to users.
         took: processor seconds of the computation.
     """
 
@@ -207,7 +207,7 @@ class WaitForecasts:
     Attributes:
         tickets: ticket -> its likely wait.
         offers: offer -> likely wait of a user who joins its line.
-        pools: pool -> numbers about it.
+        pools: pool -> how many servers have a device now and probably end soon, for a sentence to users.
         sizes: pool -> number of its devices, if that is known.
     """
 

@@ -218,14 +218,14 @@ def likely_waits(
 
 @dataclass(frozen=True)
 class _PoolView:
-    """The corrections of one pool, with which its simulated waits become the waits to show.
+    """What turns the simulated waits of one pool into the waits that users see.
 
     Attributes:
-        lessons: the corrections that follow from earlier forecasts.
-        first: the first ticket in line. None if nobody waits.
+        lessons: how far earlier forecasts of this pool were wrong; the new ones are corrected by that.
+        first: the first ticket in line, whose wait so far is evidence, too. None if nobody waits.
         now: the present time, by the clock of the earlier forecasts.
-        nameless: whether the pool has too few users to distinguish them. The quantiles of the wait are then taken from
-            two simulations together, the second one with lives (lengths of uses) drawn from the survival curve.
+        nameless: whether the pool has too few users to distinguish them. Its waits then come from two simulations: one
+            by each user's past uses, and one by the past uses of everybody (the survival curve).
     """
 
     lessons: Lessons

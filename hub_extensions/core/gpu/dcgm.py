@@ -567,9 +567,10 @@ def _of_device(series: Sequence[MetricSeries], uuid: str, factor: float | None, 
 
 
 def _agreed(found: Sequence[MetricSeries], now: datetime, same: float = SAME_PERCENT) -> tuple[datetime, float] | str:
-    """Return time and value (percent or bytes) of the series of one field and device, or a key of `WHY`.
+    """Return time and value (percent or bytes) on which the series of one field and device agree.
 
-    If a metric exists under its old and new name at once, the greater value counts.
+    If they do not agree, or none has a usable value, the reason is returned instead, as a key of the texts in `WHY`.
+    Series of different metrics, such as the old and the new name of one field, may differ: the greater value counts.
 
     Args:
         found: the series.

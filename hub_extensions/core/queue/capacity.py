@@ -310,9 +310,10 @@ class Capacity:
         return min((room for room, count in self._room[pool].items() if count > 0 and room >= share), default=None)
 
     def _spares(self, pool: str) -> int:
-        """Return how many devices of a pool can be given without taking one that an admitted server still needs.
+        """Return how many devices of a pool can be given while servers that are admitted already still find theirs.
 
-        Such servers have devices of other pools on the same cards, and the scheduler has not placed them yet.
+        MIG devices of different profiles are pools on the same cards, so a device of one pool costs devices of another.
+        A server that is admitted to such a pool, but that the scheduler has not placed yet, may need any of the cards.
         """
         promised = (each for each in self._costs.get(pool, {}).items() if each[0] in self._promised)
         return min((self._room[other][WHOLE] // cost for other, cost in promised), default=WHOLE * WHOLE)

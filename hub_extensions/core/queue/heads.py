@@ -114,11 +114,13 @@ class PoolQueues:
         return min(choice.place for choice in ticket.wanted_offers if self._pool_of.get(choice.offer) == pool)
 
     def _known(self) -> tuple[list[int], dict[str, list[Ticket]]]:
-        """Return two values that are computed once for all waiting tickets.
+        """Return all waiting tickets in two forms. They are computed once, at the first call.
+
+        A ticket has one place (serial number) for each of its offers, so that it waits in several lines at once.
 
         Returns:
-            The earliest place (a serial number) of each ticket, in ascending order. And user -> the user's tickets that
-            wait for a GPU.
+            The lowest place of each ticket, in ascending order. Second, user -> the user's tickets that wait for a GPU,
+            without those for CPU only.
         """
         if self._index is None:
             first, own = dict[str, int](), dict[str, dict[str, Ticket]]()

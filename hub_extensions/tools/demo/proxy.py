@@ -221,7 +221,7 @@ def _becomes(is_so: Callable[[], bool]) -> bool:
 
 
 def _without_check(piece: str, kind: str, app: str) -> str:
-    """Return a configuration from which the directive is removed by which the proxy asks the gate about one app.
+    """Return a proxy's configuration without the directive that asks the gate whether a user may open one app.
 
     An administrator would get such a configuration by copying only the directive that forwards requests to the app.
 

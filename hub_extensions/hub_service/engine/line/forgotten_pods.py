@@ -95,7 +95,7 @@ class ForgottenPods:
         )
 
     def find(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
-        """Find the living pods of this hub whose server is neither in the hub's list, nor in line, nor in the state.
+        """Look for living pods of this hub whose server is unknown to the hub and to this service, and remember them.
 
         That happens, for example, if a user is renamed while a server runs: the hub lists the new name, the pod has the
         old one.

@@ -261,11 +261,11 @@ class StopRunner(ServerEvidence):
         return set(chosen)
 
     def _announced(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> StopRecord | None:
-        """Return the record of a server's stop, with the causes of the stop that the user is warned of from now on.
+        """Return the record of a server's stop after this decision.
 
-        After a failed try to stop the server, the next try has to wait for a pause. If the server is no longer to stop
-        now, for example because its GPU is used again, the pause is dropped and a later stop begins without it. A
-        record of a stop that has already begun is returned unchanged.
+        The record lists the causes of which the user is warned, such as an idle GPU. A stop that has already begun
+        keeps its record. A stop that has failed and waits for its next try loses the pause before that try if it is no
+        longer due, for example because the GPU is used again.
 
         Args:
             facts: what the service remembers of the server.
@@ -273,7 +273,7 @@ class StopRunner(ServerEvidence):
             now: the present time of the running clock, which stands still while hub or service is down.
 
         Returns:
-            `None` if the server does not stop and its user is not warned.
+            `None` if no stop of the server is announced any more, has begun or waits for another try.
         """
         stop = self.state.stop_of(facts)
         if stop is not None and stop.state not in (StopState.ANNOUNCED, StopState.WAITING):

@@ -196,7 +196,8 @@ class AdminOrder(Form):
             about: the lease, or the device or node, that the order concerns; "" if neither.
             number: number of hours, or of servers that received a message; 0 if the order has neither.
             stops: when the server stops because of the order; `None` for other orders.
-            undo: the address and the field of the form that withdraws the order; `None` if it cannot be withdrawn.
+            undo: the address to which the button *Undo* sends its form, and the name of the form's field whose value is
+                `about`; `None` if the order cannot be withdrawn.
         """
         done, notified = admin_labels.receipt(order, self.about or about, self.why, self.catalogue, number)
         receipts: dict[str, Receipt] = self.settings["receipts"]
