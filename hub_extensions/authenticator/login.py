@@ -145,7 +145,7 @@ class SessionLogoutMixin:
 def handlers_with_sessions(handlers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
     """Yield the authenticator's handlers, each with our mixin for its path.
 
-    For ``/login`` and ``/logout``, the hub's own handlers are yielded if the authenticator has none.
+    For ``/login`` and ``/logout``, the hub's own handlers are yielded if the authenticator does not define any.
     """
     taken = set()
     for path, handler, *more in handlers:

@@ -196,7 +196,7 @@ def _without_session(handler: Any) -> Sequence[dict[str, Any]]:
 
 
 def limits_in_words(config: SignOnConfig, t: Catalogue = ENGLISH) -> str:
-    """Describe for the pages after which time a session ends; "" if sessions have no limit."""
+    """Describe for the pages after which time a session ends; "" without such limits."""
     if config.idle is None and config.lifetime is None:
         return ""
     if config.lifetime is None:

@@ -104,7 +104,7 @@ class SessionRegistry:
             self._by_user.pop(session.user_id, None)
 
     def living(self, cookie: str | None) -> SignOnSession | None:
-        """Return the session with this cookie; `None` if there is none or it has ended.
+        """Return the session with this cookie; `None` if the cookie is not that of a session, or the session has ended.
 
         Args:
             cookie: value of the session's cookie; `None` if the browser sent none.

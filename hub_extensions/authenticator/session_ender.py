@@ -276,7 +276,7 @@ class SessionEnder:
         """Report ended sessions to gate and service. Return a future that is done when the gate has confirmed the
         report.
 
-        Return `None` if there is no gate or no name.
+        Return `None` without a gate or a name.
 
         Args:
             name: name of the user. `None` if the hub has deleted the account: nothing is reported then, and gate and
@@ -295,7 +295,8 @@ class SessionEnder:
         """Delete the tokens and OAuth codes that end with the sessions.
 
         Returns:
-            How many tokens were deleted, and how many of the user's tokens are left. Tokens of servers are not counted.
+            The number of deleted tokens, and the number of the user's tokens that are left. Tokens of servers are not
+            counted.
         """
         db = self._app.db
         ids = {each.hub_session for each in plan.sessions}

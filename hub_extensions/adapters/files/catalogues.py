@@ -18,7 +18,8 @@ DOMAINS = ("jupyterhub_gpu", "jupyterhub_gpu_pages")
 
 
 def catalogue_for(accept_language: str) -> Catalogue:
-    """Return the translations for the language that a browser prefers; English if there are none.
+    """Return the translations for the language that a browser prefers; English if that language has not been
+    translated.
 
     Args:
         accept_language: the browser's header ``Accept-Language``.

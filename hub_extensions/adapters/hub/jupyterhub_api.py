@@ -140,8 +140,8 @@ class HubServer:
 
 
 class StopAnswer(Enum):
-    """What came of a request to stop a server: the hub stops it, it is stopped already, or it is starting and
-    goes on.
+    """The result of a request to stop a server: the hub stops the server, the server is stopped already, or it is
+    starting and goes on.
     """
 
     ASKED = "asked"  # The hub stops it because of this request

@@ -26,7 +26,7 @@ def read_once(config: ClusterConfig, seconds: float = READ_SECONDS) -> ClusterVi
     """Return the current state of the cluster. Without a kubeconfig in `config`, ``KUBECONFIG`` is used.
 
     Raises:
-        ClusterUnreadable: packages or the address are missing, or there is no answer within `seconds`.
+        ClusterUnreadable: packages or the address are missing, or the API server does not answer within `seconds`.
     """
     kubeconfig = config.kubeconfig or os.environ.get("KUBECONFIG", "")
     return asyncio.run(_read(replace(config, kubeconfig=kubeconfig), seconds))

@@ -43,7 +43,7 @@ class ReadingBuilder:
         own: True in a user's server, which reads only its own devices. The counters of whole GPUs are then read too,
             and MPS clients only if other processes are listed.
         devices: the devices so far, by uuid.
-        samples: the state of devices now, by uuid; a device of which nothing could be read has none.
+        samples: the state of devices now, by uuid; a device of which nothing could be read is missing.
         problems: sentences about what could not be read.
     """
 

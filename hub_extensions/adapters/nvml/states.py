@@ -12,7 +12,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 class Scope(Enum):
-    """What a failure of the driver affects: the machine, one device, or one value."""
+    """The scope of a driver failure: the machine, one device, or one value."""
 
     MACHINE = "machine"  # the driver as a whole cannot be used now
     DEVICE = "device"  # this GPU and everything on it is gone for now

@@ -53,7 +53,7 @@ class AssertionKey:
 
 
 class AssertionKeys(Protocol):
-    """Where the gate's signing keys are stored: in files (`KeyFolder`) or in a shared database (`SharedKeys`)."""
+    """The store of the gate's signing keys: files (`KeyFolder`) or a shared database (`SharedKeys`)."""
 
     def all(self) -> list[AssertionKey]:
         """Return the keys with which the gate signs assertions, the oldest first.
@@ -162,7 +162,7 @@ class AssertionSigner:
         return {"keys": [dict(key.public) for key in self._keys]}
 
     def sign(self, identity: CallerIdentity, app: str) -> str:
-        """Return an assertion: a signed token that tells the app `app` who the caller is."""
+        """Return an assertion: a signed token that identifies the caller to the app `app`."""
         key, now = self.key, int(time.time())
         claims = {
             "iss": self._issuer,
@@ -176,7 +176,7 @@ class AssertionSigner:
 
 
 def signing_key(keys: AssertionKeys) -> AssertionKey | None:
-    """Return the key that signs now; `None` if there is no key yet, or it cannot be read."""
+    """Return the key that signs now; `None` before the first key, or if the keys cannot be read."""
     try:
         return next(iter(keys.all()[-PUBLISHED:]), None)
     except (OSError, ValueError):

@@ -268,7 +268,7 @@ class Provider:
         return await self._tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
 
     async def userinfo(self, access_token: str) -> Mapping[str, Any]:
-        """Return the claims of the provider's userinfo endpoint; {} if the provider has no such endpoint.
+        """Return the claims of the provider's userinfo endpoint; {} if the provider does not have that endpoint.
 
         Raises ProviderRefused, ProviderAway, ProviderUnusable.
         """

@@ -97,7 +97,7 @@ class ServiceRefused(Rejected):
 
     Attributes:
         status: the status.
-        problem: the service's explanation of what is wrong.
+        problem: the service's explanation of the error.
     """
 
     def __init__(self, status: int, problem: Problem) -> None:

@@ -77,8 +77,8 @@ class _Entry:
 
 @dataclass
 class Outbox:
-    """The hub's requests for admission that have no answer yet, and the task that sends them. `GpuServiceClient` makes
-    one.
+    """The hub's requests for admission that the service has not answered yet, and the task that sends them.
+    `GpuServiceClient` makes one.
 
     Attributes:
         send: sends some requests and returns their answers in the same order. Raises Unanswered, Rejected.

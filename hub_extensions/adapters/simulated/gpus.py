@@ -56,7 +56,7 @@ class SimulatedGpus:
     def read(self, now: datetime) -> InventoryReading:
         """Return the current devices and samples, with the time `now`.
 
-        How busy devices are is computed from two readings. So it is unknown in the first reading for devices with
+        The use of a device is computed from two readings. So the first reading does not contain the use of devices with
         kernels.
         """
         running = self._running()

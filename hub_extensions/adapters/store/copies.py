@@ -247,7 +247,7 @@ def put_back(copy: Path, file: Path, now: datetime) -> Path | None:
         now: the present time, for the new name of the replaced file.
 
     Returns:
-        The path to which the replaced file was moved; `None` if there was none.
+        The path to which the replaced file was moved; `None` if the store had no file yet.
 
     Raises:
         StoreUnavailable: the copy is damaged.

@@ -536,7 +536,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return claimed_groups(claims, self.groups_claim, names=self.group_map, kept=self.synced_groups)
 
     async def userinfo_claims(self, tokens: ProviderTokens, sub: str) -> Claims:
-        """Return the claims of the provider's userinfo endpoint; {} if the provider has no such endpoint.
+        """Return the claims of the provider's userinfo endpoint; {} if the provider does not have that endpoint.
 
         Args:
             tokens: the tokens that the provider has issued.

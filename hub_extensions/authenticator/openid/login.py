@@ -137,7 +137,7 @@ class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignor
         return url
 
     def set_login_cookie(self, user: Any) -> None:
-        """Begin the sign-on session as without a provider, and link it to what the provider said of the person."""
+        """Begin the sign-on session as without a provider, and link it to the person whom the provider identified."""
         super().set_login_cookie(user)
         if self.identified_person is not None:
             self.authenticator.link(self, user, self.identified_person)

@@ -224,8 +224,8 @@ class _CounterCard:
 def _with_own(name: str, draws: CounterDraws) -> CounterDraws:
     """Return the counters that a device consumes, and in addition one for the device itself.
 
-    The additional counter says that the device can be allocated only once. The result is the same object for devices of
-    the same name on all nodes, so that counts can be cached by identity.
+    The additional counter ensures that the device can be allocated only once. The result is the same object for devices
+    of the same name on all nodes, so that counts can be cached by identity.
     """
     return ((*own_counter(name), 1), *draws)
 

@@ -207,7 +207,7 @@ class VolumeFacts:
     """The requirements of a persistent volume on the nodes that use it.
 
     Attributes:
-        terms: required node affinity; None if the volume has none.
+        terms: required node affinity; None if the volume does not require any.
         zones: (label of zones or regions, accepted values) for each such label of the volume.
     """
 

@@ -144,8 +144,8 @@ class DeviceKind:
         marks: (label, value) pairs of the node, which can distinguish it from nodes that have other cards under the
             same resource name.
         replicas: number of pods that share a device; 1 if it is not shared.
-        other_product: the product by other labels than NVIDIA's; "" if there are none. The pool has its key from these
-            labels if it was first seen before the node got NVIDIA's.
+        other_product: the product by other labels than NVIDIA's; "" without such labels. The pool has its key from
+            these labels if it was first seen before the node got NVIDIA's.
         virtual: whether the node has only a part of a card from a hypervisor.
         doubted: whether the labels leave open if the cards are shared.
         wanted_id: the offer's id that the administrator has chosen for the resource; "" without such a setting.
@@ -596,7 +596,7 @@ def _is_not_renamed(node: NodeFacts, plain: str) -> bool:
 
 
 def _other_product(node: NodeFacts) -> tuple[str, str, str]:
-    """Return (product, label, value) by other labels than NVIDIA's; three empty texts if there are none."""
+    """Return (product, label, value) by other labels than NVIDIA's; three empty texts without such labels."""
     own = sorted(name for name in node.labels if _NAMES_CARDS.fullmatch(name) and not name.startswith("nvidia.com/"))
     for label in (*PRODUCT_LABELS, *own):
         value = node.labels.get(label, "")

@@ -42,7 +42,7 @@ class PodState:
             ``out-of-memory``, ``evicted``, ``preempted``, ``reclaimed``, ``node-lost``, ``gone``, ``ended``. The
             metrics use these values too.
         reasons: explanation for the user; can be empty.
-        log_message: the cluster's own text for the log; "" if there is none.
+        log_message: the cluster's own text for the log; "" if the cluster gave none.
         final: whether the pod will certainly not become a running server any more.
         exit_code: exit code of the server's container; None if it has not ended or is not known.
         lacks_other: True if the pod cannot be scheduled because something other than a GPU is missing, although all
@@ -126,7 +126,7 @@ def when(text: object) -> datetime | None:
 
 
 def event_time(event: Json) -> datetime | None:
-    """Return when an event was last seen; None if it has no valid time.
+    """Return when an event was last seen; None if its times are missing or invalid.
 
     Events of the scheduler have only ``eventTime``.
     """
@@ -162,7 +162,7 @@ class _PodView:
         return next((one for one in self.containers() if one.get("name") == CONTAINER), {})
 
     def event(self, *reasons: str) -> Json | None:
-        """Return the latest event of the pod with one of these reasons; None if there is none."""
+        """Return the latest event of the pod with one of these reasons; None if no event matches."""
         found = [event for event in self.events if event.get("reason") in reasons]
         return max(reversed(found), key=_order, default=None)  # of equal times the last in the list
 

@@ -230,7 +230,7 @@ def read_in_steps(
         leases: ids of this hub's leases. A pod whose label has another lease, or none, is not a server of this hub.
         ours: uids of further pods that are servers of this hub: those started before this package was installed.
         kept: the cache of the devices of each node.
-        resources: renamed resource -> offer id (`OfferConfig.resources`); None if the settings have none.
+        resources: renamed resource -> offer id (`OfferConfig.resources`); None if the settings rename none.
     """
     config = replace(config, resources=resources or {})
     holders = _Holders(view, leases, ours)
@@ -241,7 +241,7 @@ def read_in_steps(
 
 
 def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], Reason | None]:
-    """Return a function that says why a node accepts no new servers.
+    """Return a function that gives the reason why a node accepts no new servers.
 
     It takes the node's name and returns the reason, or None if the node accepts some servers. A node that is not known
     counts as accepting servers.

@@ -28,7 +28,7 @@ def own_counter(device: str) -> Counter:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the devices that an offer selects on one card can block each other.
+    """The ways in which the devices that an offer selects on one card can block each other.
 
     Attributes:
         common: counter of which every device consumes the same amount, such as engines -> that amount.

@@ -21,7 +21,7 @@ SHOWN_AFTER = timedelta(minutes=1)
 
 
 class Action(Enum):
-    """What to do with one server now: keep it, warn its user, or stop it."""
+    """The action for one server now: keep it, warn its user, or stop it."""
 
     KEEP = "keep"
     WARN = "warn"
@@ -30,7 +30,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CullDecision:
-    """What to do with one server now, and why.
+    """The decision about one server now, with its reason.
 
     Attributes:
         stops_at: when the server stops if nothing changes; `None` if no countdown is shown. In a dry run see `would`.
@@ -45,8 +45,8 @@ class CullDecision:
             `None`.
         begins_before: how long before `stops_at` the stop begins, so that notebooks can be saved. Zero unless somebody
             ordered the stop.
-        stop: all causes that will end the server, also before a countdown is shown. `None` if there are none, and in a
-            dry run.
+        stop: all causes that will end the server, also before a countdown is shown. `None` without such causes, and in
+            a dry run.
         in_vain: True if *Keep* could postpone this end, but another end comes soon after it.
     """
 
@@ -64,7 +64,7 @@ class CullDecision:
 
     @property
     def latest(self) -> datetime | None:
-        """The earliest time at which the server stops and that its user cannot postpone; `None` if there is none."""
+        """The earliest time at which the server stops and that its user cannot postpone; `None` without such a time."""
         return None if self.stop is None else self.stop.latest
 
     @property

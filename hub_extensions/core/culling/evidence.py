@@ -1,4 +1,4 @@
-"""What is known about one running server: now (`Evidence`), and remembered between decisions (`ServerFacts`).
+"""Facts about one running server: known now (`Evidence`), and remembered between decisions (`ServerFacts`).
 
 An idle window is a period without a break in which the use of the server's GPU is below the limit.
 """
@@ -42,16 +42,16 @@ class Evidence:
         idle_since: since when the device has been below the limit; `None` if it is busy or its use is not known.
         use_known: whether the use is known now; if not, nothing is stopped as idle. If only a few samples were missed,
             `idle_since` is kept.
-        missed: for how much of the time since `idle_since` there are no samples.
+        missed: the part of the time since `idle_since` without samples.
         kept_until: time until which a press of *Keep* protects the server from being stopped as idle or unopened;
             `None` if nothing protects it.
         last_activity: when the hub last saw activity of the server, for servers without a GPU; `None` if not known.
         busy_kernels, busy_terminals: counts from the server's report; `None` if they are not known.
         memory_held: whether something holds memory of the device; `None` if that is not known.
         wanted: whether somebody waits for such a GPU.
-        run_ended: when the last work of at least `LONG_RUN` ended; `None` if there was none.
+        run_ended: when the last work of at least `LONG_RUN` ended; `None` without such work.
         ends_at: the latest end of the lifetime that the user was shown, or that *Keep* or an administrator has set. The
-            lifetime does not end the server before this time. `None` if there was none.
+            lifetime does not end the server before this time. `None` if no end was shown or set.
         extensions: how often its user has extended the lifetime.
         orders: causes that somebody ordered, which stop the server whatever it does (`StopRecord.orders`).
         saves_for: how long before the time of an order the server begins to save.
@@ -85,12 +85,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the service remembers of one running server between decisions, and over its own restarts.
+    """The facts that the service remembers of one running server between decisions, and over its own restarts.
 
     Attributes that `Evidence` has too are described there.
 
     Attributes:
-        started: when the server was ready, which tells this run of the server from others.
+        started: when the server was ready, which distinguishes this run of the server from others.
         lease: id of the server's right to its device; `None` for a server without a GPU.
         keeps: when *Keep* was pressed for this run, in the last 24 hours.
         warned: since when a warning is shown for the present countdown; `None` if none is shown.
@@ -301,12 +301,12 @@ def decisive_use(
 
     A user can forge the report of the server's extension, so no report counts while there is a `fresh` measurement.
     Otherwise a report of high use protects the server until its lifetime ends, just as a useless computation on the GPU
-    would. A report of low use counts only if there is no measurement, the administrator trusts reports, and no kernel
+    would. A report of low use counts only if a measurement is missing, the administrator trusts reports, and no kernel
     or terminal is busy.
 
     Args:
-        measured: the last measurement of GPU use in percent; `None` if there is none.
-        report: the last report of the server's extension; `None` if there is none.
+        measured: the last measurement of GPU use in percent; `None` without a measurement.
+        report: the last report of the server's extension; `None` without a report.
         fresh: whether the measurement is recent and reliable.
     """
     reported = None if report is None else report.used_percent

@@ -1,4 +1,4 @@
-"""What a press of *Keep* does, with which a user postpones the stop of the server, and why it may be refused."""
+"""The effect of *Keep*, with which a user postpones the stop of the server, and the reasons to refuse it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def keep(
         pressed: when the user has pressed *Keep* before, for any server.
 
     Returns:
-        The server's changed facts, or the reason why *Keep* is refused: there is no countdown, the end cannot be
+        The server's changed facts, or the reason why *Keep* is refused: no countdown is shown, the end cannot be
         postponed, another end comes soon after, the user has no session, or the user has pressed it too often.
     """
     if evidence.no_session:

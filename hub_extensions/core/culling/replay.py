@@ -53,7 +53,7 @@ class MeasuredUse:
 
 @dataclass(frozen=True, slots=True)
 class PlayedUse:
-    """What would have happened to one past server under the replayed limits.
+    """The effect that the replayed limits would have had on one past server.
 
     Attributes:
         use: the use (the server's time with its GPU).

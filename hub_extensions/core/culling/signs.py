@@ -20,8 +20,8 @@ def gpu_signs(
     """Return the signs of use of a server with a GPU.
 
     Args:
-        sample: the last measurement of its GPU; `None` if there is none.
-        report: the last report of its extension; `None` if there is none.
+        sample: the last measurement of its GPU; `None` without a measurement.
+        report: the last report of its extension; `None` without a report.
         policy: the limits for this server.
         used: the GPU use on which decisions are based (`decisive_use`); `None` if it is not known.
     """
@@ -41,7 +41,7 @@ def cpu_signs(last_activity: datetime | None, report: ServerReport | None, now: 
 
     Args:
         last_activity: the server's `last_activity` at the hub, by the wall clock. `None` if it is not known.
-        report: the last report of its extension. `None` if there is none.
+        report: the last report of its extension. `None` without a report.
         now: the present time by the wall clock.
     """
     lately = last_activity is not None and now - last_activity <= LATELY

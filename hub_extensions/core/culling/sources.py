@@ -45,12 +45,12 @@ single servers."""
 
 @dataclass(frozen=True, slots=True)
 class LeaseFigure:
-    """What last measured the GPU of one server.
+    """The source of the last measurement of one server's GPU.
 
     Attributes:
-        source: a key of `WHO`; ``none`` if there is no measurement.
-        age: age of the measurement; `None` if there is none, or if its age is not known.
-        why: why there is no measurement, a key of `core.gpu.dcgm.WHY` or of `TEXTS`; "" if there is one. For a
+        source: a key of `WHO`; ``none`` without a measurement.
+        age: age of the measurement; `None` without a measurement, or if its age is not known.
+        why: why the GPU is not measured, a key of `core.gpu.dcgm.WHY` or of `TEXTS`; "" with a measurement. For a
             measurement by the server's own report, why nothing else measures the GPU.
     """
 
@@ -61,7 +61,8 @@ class LeaseFigure:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What would measure the GPU of a server with an offer if one started now. Used while no server has the offer.
+    """The source that would measure the GPU of a server with an offer if one started now. Used while no server has the
+    offer.
 
     Attributes:
         source: a key of `WHO`; ``none`` if nothing would measure the GPU.
@@ -112,7 +113,7 @@ def source_of(
     Args:
         figures: the last measurement of each server with this offer.
         outlook: what would measure the GPU of a server with this offer if one started now. Used if no server has the
-            offer, or if a GPU is not measured and its measurement has no reason for that.
+            offer, or if a GPU is not measured and `figures` do not give the reason.
         shared: whether several servers may use the same device.
         since: the time from which the result counts as valid, which is shown with it.
     """

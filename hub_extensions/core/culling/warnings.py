@@ -31,7 +31,7 @@ def is_announced(facts: ServerFacts, stops_at: datetime | None) -> bool:
 
     Args:
         facts: what the service remembers of the server, with the end of which the user was warned last.
-        stops_at: the end in question; `None` if there is none, and the result is then False.
+        stops_at: the end in question; `None` if the server does not stop; the result is then False.
     """
     return facts.announced is not None and stops_at is not None and abs(stops_at - facts.announced) < SAME_END
 

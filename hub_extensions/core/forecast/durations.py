@@ -212,11 +212,11 @@ class DurationHistory:
         return self._trust[self._class(user)]
 
     def of(self, user: str) -> UsesOf:
-        """Return the latest finished uses (servers' times with a GPU) of a user; empty if there are none."""
+        """Return the latest finished uses (servers' times with a GPU) of a user; empty before the first."""
         return self._users.get(user, NO_USES)
 
     def of_offer(self, offer: Hashable) -> UsesOf:
-        """Return the pool's latest finished uses (servers' times with a GPU) of an offer; empty if there are none."""
+        """Return the pool's latest finished uses (servers' times with a GPU) of an offer; empty before the first."""
         return self._offers.get(offer, NO_USES)
 
     def number_of(self, offer: Hashable) -> int:
@@ -279,7 +279,7 @@ def source_shares(asked: FloatArray, earlier: FloatArray, alike: Flags, over: Fl
 
     A source is a kind of past uses from which a life (length of a use) is drawn: the user's last two uses, uses of the
     same offer, all uses, and uses of the same burst (asked for within an hour of this one). The shares of one source
-    add up to 1, or are all 0 if the source has no uses.
+    add up to 1, or are all 0 for a source without uses.
 
     Args:
         asked: for each use whose life is drawn, when its server was asked for. The other arrays have one row per such

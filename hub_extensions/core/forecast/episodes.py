@@ -78,7 +78,7 @@ class Lessons:
 
         Args:
             simulated: the interval as it was simulated.
-            at_most: the longest wait that enforced limits allow. None if there is no such limit.
+            at_most: the longest wait that enforced limits allow. None without a limit.
             first_joined: when the first ticket in line joined. None if this ticket is the first, or the line is empty.
             now: the present time, by the clock of `first_joined`.
             waited: seconds that this ticket has waited.
@@ -157,8 +157,8 @@ class BusyEpisodes:
         Args:
             simulated: the interval that was simulated when the ticket joined the line.
             waited: seconds that the ticket waited.
-            at_most: the longest wait, in seconds, that enforced limits allowed when the ticket joined. None if there
-                was no such limit.
+            at_most: the longest wait, in seconds, that enforced limits allowed when the ticket joined. None without a
+                limit.
             joined: when the ticket joined, by any clock. Infinite if not known; all such waits count as one episode.
         """
         lessons, ended = self.lessons, joined + waited

@@ -21,7 +21,7 @@ def taken(before: Progress | None, report: Progress, now: datetime, started: dat
     ready, and not before the earlier report.
 
     Args:
-        before: the report that was used until now. None if there was none.
+        before: the report that was used until now. None for the first report.
         report: the new report.
         now: wall-clock time.
         started: wall-clock time at which the server was ready.

@@ -25,7 +25,7 @@ FEW = 20
 """Minimum number of finished uses (servers' times with a GPU) of a pool until a likely wait is shown."""
 PEOPLE = 3
 """Minimum number of users who have such a GPU now for a sentence about when they usually stop: with fewer, it would
-tell others about one person."""
+reveal one person's habits."""
 SOON_END = 3600.0
 """Seconds within which a server has to end to count as one that ends soon."""
 VALID = timedelta(minutes=2)
@@ -50,7 +50,7 @@ UNKNOWN_ELSEWHERE = frozenset(
 )
 """Codes of reasons for an unknown wait that more data would not make known."""
 UNLIMITED = frozenset({"no-limit", "one-without-limit"})
-"""Codes of reasons that explain only why there is no upper bound."""
+"""Codes of reasons that explain only why an upper bound is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Likely:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """How long a user held a GPU: the part of a usage record from which the forecast learns.
+    """The time for which a user held a GPU: the part of a usage record from which the forecast learns.
 
     Attributes:
         key: key of the usage record.
@@ -159,7 +159,7 @@ class Given:
         running: time of the forecast on the running clock (which stops while hub or service is down).
         ahead: number of tickets that were ahead.
         played, shown: the interval as simulated, and as the user saw it.
-        at_most: the upper bound of the wait in seconds. None if there was none.
+        at_most: the upper bound of the wait in seconds. None without an upper bound.
         rough: whether the user saw it marked as rough, because earlier forecasts for the pool were few or inaccurate.
         end: ``started``; ``left`` or ``changed`` if the outcome cannot be known; "" while the ticket waits.
         waited: seconds from the forecast to the start. None if the server has not started.
@@ -219,7 +219,7 @@ class WaitForecasts:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How well the forecasts for one pool came true. None means not known.
+    """The accuracy of the forecasts for one pool. None means not known.
 
     Only the last busy episodes are judged. Each counts once, however many tickets it had.
 
@@ -371,7 +371,7 @@ def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequen
     """Return P10, P50 and P90 of the wait that is left, if the likely wait was computed `age` ago.
 
     Args:
-        at_most: the upper bound; None if there is none.
+        at_most: the upper bound; None without an upper bound.
     """
     shown = likely.shown
     p10, p50, p90 = (max(0.0, each - age.total_seconds()) for each in (shown.p10, shown.p50, shown.p90))
@@ -383,7 +383,7 @@ def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequen
 def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:
     """Return the reason to show with a likely wait; None if there is nothing to explain.
 
-    The reason tells when the servers that have such a GPU usually end. If there are too few users to show that, the
+    The reason describes when the servers that have such a GPU usually end. If there are too few users to show that, the
     reason of the upper bound is returned. That one comes first if the user's place in line ends before the wait.
     """
     if bound.reason is not None and bound.reason.reason == "place-ends-first":
@@ -397,7 +397,7 @@ def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:
 def usual_ends(view: PoolView, title: str, ahead: int | None = None) -> Reason | None:
     """Return a sentence about when the servers that have such a GPU usually end.
 
-    None if there are so few users that the sentence would tell others about one person.
+    None if there are so few users that the sentence would reveal one person's habits.
 
     Args:
         view: numbers about the pool.

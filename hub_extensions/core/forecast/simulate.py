@@ -2,8 +2,8 @@
 
 That time, the life of a use, is not known. So it is drawn at random from past uses many times: each set of lives gives
 one possible future, called a world. Many worlds are simulated at once, and an array has one row per world. Times are
-seconds from now. The rules of who is next are those of ``core/queue/discipline.py``; ``benchmarks/discipline.py``
-checks on random lines that both admit the same tickets.
+seconds from now. The rules for the order of the line are those of ``core/queue/discipline.py``;
+``benchmarks/discipline.py`` checks on random lines that both admit the same tickets.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class SimulationState:
         brake: the limit of simultaneous starts. None if it cannot delay anybody.
         held_up: pools of which nobody can get a device now.
         whole: the number that stands for a whole device in all shares, thousandths by default.
-        limit: number of servers with a GPU that one user may have. None if there is no limit.
+        limit: number of servers with a GPU that one user may have. None without a limit.
     """
 
     pools: Mapping[str, tuple[str, ...]]
@@ -665,7 +665,8 @@ class _Events:
         self._started: Flags = np.zeros((self._count, tickets + 1), dtype=bool)
 
     def _name_devices(self, wishes: Sequence[Wish], left: Mapping[str, FloatArray]) -> None:
-        """Fill the arrays about the devices, ordered by line: the shares of them that are held, by whom and until when.
+        """Fill the arrays about the devices, ordered by line: the held shares of each device, with their holders and
+        ends.
 
         Args:
             wishes: every wish of a ticket and of `asks`; the smallest share determines the size of the arrays.

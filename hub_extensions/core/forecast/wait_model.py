@@ -253,8 +253,8 @@ class _PoolView:
         Args:
             starts: seconds until the start, in each possible future.
             by_curve: the same from a second simulation, in which lengths of uses are drawn from the survival curve.
-                None if there was no second simulation.
-            most: longest wait, in seconds, that enforced limits allow. None if there is no such limit.
+                None without a second simulation.
+            most: longest wait, in seconds, that enforced limits allow. None without a limit.
             ticket: the ticket. None for a user who would join last.
         """
         others = by_curve if self.nameless and by_curve is not None else ()

@@ -169,7 +169,7 @@ class DcgmUse:
 
 @dataclass(frozen=True, slots=True)
 class PodGpu:
-    """What the cluster reports about the GPU of one server, by which its series is found.
+    """The facts that the cluster reports about the GPU of one server, by which its series is found.
 
     Attributes:
         lease: id of the server's lease (its right to the GPU).
@@ -197,7 +197,7 @@ class PodGpu:
 
 @dataclass(frozen=True, slots=True)
 class CardGpu:
-    """What is known about one device of this machine, by which its series is found.
+    """The facts about one device of this machine by which its series is found.
 
     Attributes:
         uuid: UUID of the device.
@@ -229,7 +229,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Joined:
-    """The measurement of each GPU, or why it has none. The keys are lease ids on a cluster, and UUIDs on one machine.
+    """The measurement of each GPU, or the reason why it is missing. The keys are lease ids on a cluster, and UUIDs on
+    one machine.
 
     Attributes:
         uses: GPU -> its measurement.
@@ -384,8 +385,9 @@ OTHER_NAMES: Mapping[str, str] = {
 def describe(series: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     """Return sentences for administrators about the series of GPU use in Prometheus.
 
-    Each sentence says whether such series can be used, and if not, why. There is one sentence for each metric and set
-    of labels. If some series name pods, those without a pod are left out, because they are of cards that no pod uses.
+    Each sentence explains whether such series can be used, and if not, why. There is one sentence for each metric and
+    set of labels. If some series name pods, those without a pod are left out, because they are of cards that no pod
+    uses.
 
     Args:
         series: labels of the series, with the metric's name as ``__name__``.
@@ -399,8 +401,8 @@ def describe(series: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
 def _described(labels: Mapping[str, str]) -> tuple[bool, str]:
     """Return whether a series of GPU use names a pod that uses the device, and a sentence about the series.
 
-    The sentence is for administrators. It says whether such a series can be used, and if not, what to change. A series
-    of another program than dcgm-exporter counts as naming no pod.
+    The sentence is for administrators. It explains whether such a series can be used, and if not, what to change. A
+    series of another program than dcgm-exporter counts as naming no pod.
 
     Args:
         labels: labels of the series, with the metric's name as ``__name__``.

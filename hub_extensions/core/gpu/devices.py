@@ -120,7 +120,7 @@ class InventoryReading:
         devices: whole GPUs that are not in MIG mode, and MIG devices. GPU instances without a compute instance are
             among them with `usable` False, if the driver shows them. A GPU in MIG mode is not a device itself.
         samples: UUID -> measurement; a device that is missing could not be read.
-        problems: sentences for an administrator, such as that a GPU is lost; empty if there is no problem.
+        problems: sentences for an administrator, such as that a GPU is lost; empty without problems.
     """
 
     at: datetime

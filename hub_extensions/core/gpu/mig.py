@@ -180,7 +180,7 @@ def table_for(tables: Iterable[GpuTable], product: str) -> GpuTable | None:
 
 
 def problem(table: GpuTable, layout: Iterable[Placed]) -> str | None:
-    """Return a sentence that says why these GPU instances cannot exist on one GPU together; None if they can."""
+    """Return a sentence that explains why these GPU instances cannot exist on one GPU together; None if they can."""
     placed = sorted(layout)
     rows = []
     for item in placed:
@@ -228,7 +228,7 @@ def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[
         The new instances, in the given order.
 
     Raises:
-        DoesNotFit: an instance has no legal start position left.
+        DoesNotFit: no legal start position is left for an instance.
     """
     standing = list(existing)
     made = []

@@ -36,7 +36,7 @@ class DeviceSample:
         pids: compute processes that the driver lists; None if it lists no processes to us, as in a container.
         source: what measured `used_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated`` or ``none``.
         memory_by_pid: memory of each process in bytes, as far as the driver reports it.
-        counters: further counters; None if the card has none or they were not read.
+        counters: further counters; None if the card lacks them or they were not read.
     """
 
     uuid: str

@@ -66,7 +66,7 @@ class LeaseInfo:
         stops_at: when the server stops if nothing changes; `None` if no stop is expected.
         stop_reason: why the server stops, or why it does not, as text; "" if that was not decided, and in a dry
             run of culling, in which no server is stopped.
-        stop_why: `stop_reason` as a reason with a code; `None` if there is none.
+        stop_why: `stop_reason` as a reason with a code; `None` if `stop_reason` is "".
         adopted: whether the server was started before this product was installed.
         processes: while the lease is ending, the processes of the server that are left.
         pod, node: where the server runs on a cluster; "" on one machine.
@@ -273,7 +273,7 @@ class OfferEvidence:
         measured: the number of those servers whose GPU use is known.
         age_seconds: the age of the oldest measurement; `None` without measurements.
         since: since when `source` and `reason` have been the same (UTC).
-        reason: a code that says what measures the GPUs, or why nothing does.
+        reason: a code for what measures the GPUs, or for why nothing does.
         text: `reason` as a sentence, and what to do if the use is not known.
     """
 

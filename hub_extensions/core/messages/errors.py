@@ -14,8 +14,8 @@ class Problem:
 
     Attributes:
         field: the field that is wrong; "" if the error is not about a single field.
-        reason: the error as a stable code; "" if it has none.
-        params: the parameters of its text; empty if it has no code.
+        reason: the error as a stable code; "" for an error without a code.
+        params: the parameters of its text; empty for an error without a code.
     """
 
     message: str

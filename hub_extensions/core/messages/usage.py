@@ -26,7 +26,7 @@ class UsageRecord:
         share: thousandths of each of the `devices` devices; both are 0 for CPU only.
         ended: when no process or pod of the server was left.
         end: how the use ended, a value of ``core.usage.UseEnd``.
-        ticket: id of the ticket (place in line); "" if there was none or it is not known.
+        ticket: id of the ticket (place in line); "" for a server without a ticket, or if it is not known.
         asked: when the user asked for the place in line; `None` for a server that was adopted.
         ready: when the server was ready; `None` if it never was, so that this was a start and not a use.
         groups: the user's groups at the time of asking.
