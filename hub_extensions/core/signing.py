@@ -71,7 +71,7 @@ class SignedRequest:
 def request_of(secret: str, method: str, target: str, header: str) -> SignedRequest | None:
     """Parse and verify the header ``Authorization`` of a request; `None` if the signature is invalid.
 
-    The caller has to compare three signed values with what the service expects: the id of the service's process
+    The caller has to compare three signed values with those that the service expects: the id of the service's process
     (`life`), the time and the nonce.
 
     Args:
@@ -176,7 +176,7 @@ def hash_of(body: bytes) -> str:
 
 
 def clock_problem(ahead: timedelta) -> str:
-    """Return a text that says how far the hub's clock is off from the service's; "" if they differ by a minute or less.
+    """Return a text about how far the hub's clock is off from the service's; "" if they differ by a minute or less.
 
     Args:
         ahead: by how much the hub's clock is ahead; negative if it is behind.

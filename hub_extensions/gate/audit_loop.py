@@ -33,7 +33,7 @@ class PeriodicAudit:
     async def run(self) -> None:
         """Check again and again, until cancelled, that no app can be reached past the gate.
 
-        If the interval is 0, there are no such audits, and the method returns at once.
+        If the interval is 0, the audits are switched off, and the method returns at once.
         """
         while self._every:
             await asyncio.sleep(self._every.total_seconds())

@@ -22,7 +22,7 @@ from hub_extensions.gate.portal import PortalParts, portal_routes
 
 @dataclass(frozen=True)
 class GateBackground:
-    """What a gate runs in addition to its server: the front page and the background work. Made by `background_of`.
+    """The front page and the background work that a gate runs in addition to its server. Made by `background_of`.
 
     Attributes:
         portal: the handlers of the front page, as tornado takes them; empty without a front page.

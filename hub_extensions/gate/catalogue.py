@@ -78,8 +78,8 @@ def _with_other_groups(at_start: AppCatalogue, now: AppCatalogue) -> list[str]:
 async def _watched(settings: GateSettings, file: str) -> WatchedCatalogue:
     """Return the catalogue, which is read from a file and can be read again when the file changes.
 
-    If the file has errors, the apps that the hub passed at its start are used. If there are none, the function waits
-    until the file is valid.
+    If the file has errors, the apps that the hub passed at its start are used. If the hub passed none, the function
+    waits until the file is valid.
     """
     reported = ""
     while True:

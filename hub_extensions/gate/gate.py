@@ -64,7 +64,7 @@ _Pairs = Sequence[tuple[str, str]]
 
 
 class SignedIdentity(NamedTuple):
-    """The headers that tell an app who the caller is. They are cached until their assertion has to be signed again.
+    """The headers that identify the caller to an app. They are cached until their assertion has to be signed again.
 
     Attributes:
         until: time on the monotonic clock at which they have to be signed again.
@@ -209,7 +209,7 @@ class Gate:
         return None if await self._is_over(session) else session
 
     def apps_open_to(self, session: GateSession) -> AppCatalogue:
-        """Return the apps that the session may open; empty if there is no recent answer of the hub."""
+        """Return the apps that the session may open; empty without a recent answer of the hub."""
         owner = session.known.owner
         has_answered = session.answered == session.known.times_ended
         if owner is None or session.is_over or not (has_answered or self.answers.is_fresh(session.known)):

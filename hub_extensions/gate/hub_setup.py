@@ -347,8 +347,8 @@ def _write(settings: GateSettings, folder: Path) -> None:
 def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: list[str]) -> None:
     """Add the services of the gate and of the apps to the hub. Sentences for the hub's log are appended to `notes`.
 
-    The service of the gate has no ``url``, because the hub's own proxy would otherwise serve the gate on the hub's
-    host.
+    The service of the gate is registered without ``url``, because the hub's own proxy would otherwise serve the gate on
+    the hub's host.
     """
     gate: dict[str, Any] = {
         "name": SERVICE,

@@ -110,7 +110,7 @@ class RelaySocket(WebSocketHandler):
 
     @property
     def _tail(self) -> str:
-        """Path and query for the app, from the address of the relay's request; "" if the address has none.
+        """Path and query for the app, from the address of the relay's request; "" if the address lacks both.
 
         Some proxies append them to the app's name in this address; others send them in a header.
         """

@@ -300,7 +300,7 @@ class AwayPage(GatePage):
 class KeysRoute(GatePage):
     """Handler of ``/_gate/jwks.json``: the public keys with which apps verify the gate's assertions.
 
-    An assertion is a signed token that tells an app who the caller is.
+    An assertion is a signed token that identifies the caller to an app.
     """
 
     def get(self) -> None:

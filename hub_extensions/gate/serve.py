@@ -82,7 +82,7 @@ async def serve(settings: GateSettings, parent: int | None = None) -> int:
 
 
 def log_end(task: asyncio.Future[None]) -> None:
-    """Log the exception with which a background task has ended; nothing if it was cancelled or has none."""
+    """Log the exception with which a background task has ended; nothing if it was cancelled or ended without one."""
     problem = None if task.cancelled() else task.exception()
     if problem is not None:
         log.error("a part of the gate has stopped until the next start: %s", type(problem).__name__)

@@ -87,7 +87,7 @@ class GateSettings(GateConfig):
     def load(cls: type[GateMade], path: str | os.PathLike[str]) -> GateMade:
         """Read the settings file. Raises SettingsError.
 
-        If it has no ``database_url``, the value of the environment variable is used.
+        If the file does not set ``database_url``, the value of the environment variable is used.
         """
         settings = read_settings(path, cls)
         named = os.environ.get(settings_in(GateConfig)["database_url"].variable, "")

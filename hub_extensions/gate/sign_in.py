@@ -58,12 +58,12 @@ class SignInFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """What follows when a browser has returned from the hub, the result of `SignIns.finish`.
+    """The next step of a browser that has returned from the hub, the result of `SignIns.finish`.
 
     Attributes:
         cookie: cookie of the new session; "" if the browser is sent to the app's host first, which creates the session.
         address: where the browser continues.
-        user: the user who signed in; "" if there is no session yet.
+        user: the user who signed in; "" before the session is created.
     """
 
     cookie: str

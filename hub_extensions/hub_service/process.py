@@ -160,7 +160,7 @@ async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
     """Wait until no other process holds the lock file at `path`, and take the lock.
 
     Returns:
-        The lock; `None` if the service was told to stop before.
+        The lock; `None` if the service has to stop before.
     """
     lock = StoreLock(path)
 
@@ -174,7 +174,7 @@ async def wait_for_database(lock: DatabaseLock, lifetime: Lifetime) -> bool:
     """Wait until no other GPU service holds the lock in the database, and take it.
 
     Returns:
-        False if the service was told to stop before.
+        False if the service has to stop before.
 
     Raises:
         StoreUnavailable: the database does not answer.
@@ -215,7 +215,7 @@ async def wait_for_port(folder: Path, host: str, port: int, lifetime: Lifetime) 
         lifetime: ends the wait if the service has to stop.
 
     Returns:
-        `None` if the service was told to stop before.
+        `None` if the service has to stop before.
 
     Raises:
         OSError: the address cannot be used at all (not of this machine, not allowed).
@@ -253,7 +253,7 @@ async def join_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> l
         lifetime: ends the wait if the service has to stop.
 
     Returns:
-        An empty list if the service was told to stop before.
+        An empty list if the service has to stop before.
     """
     found: list[socket.socket] = []
 
@@ -285,7 +285,7 @@ async def _until(
     lifetime: Lifetime,
     pause: float = TRY_AGAIN_SECONDS,
 ) -> bool:
-    """Retry an attempt until it succeeds (True) or the service is told to stop (False).
+    """Retry an attempt until it succeeds (True) or the service has to stop (False).
 
     The start and the end of the wait are logged.
 

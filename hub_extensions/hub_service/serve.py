@@ -157,7 +157,7 @@ async def _answering(
         read_only: why the store is opened read-only; "" if it is opened for writing.
 
     Yields:
-        True once requests are answered, False if the service was told to stop while it waited for a lock or the port.
+        True once requests are answered, False if the service had to stop while it waited for a lock or the port.
     """
     # a full collection blocks the loop for 70 ms while modules load and a cluster is read, so make them rarer
     gc.set_threshold(20_000, 20, 50)
@@ -219,7 +219,7 @@ def _has_no_room(settings: Settings) -> bool:
 
 
 async def _wait_for_room(settings: Settings, lifetime: Lifetime) -> None:
-    """Wait until the disk has room for the store again, or the service is told to stop."""
+    """Wait until the disk has room for the store again, or the service has to stop."""
     while not lifetime.stopping.is_set() and await asyncio.to_thread(_has_no_room, settings):
         with contextlib.suppress(asyncio.TimeoutError):
             await with_timeout(RETRY_SECONDS, lifetime.stopping.wait())

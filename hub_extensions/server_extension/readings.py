@@ -61,7 +61,7 @@ class Entitlement:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """How much memory of one device this server may use.
+    """The amount of memory of one device that this server may use.
 
     Attributes:
         shared: other servers may use the device too; also True if that is not known.
@@ -130,7 +130,7 @@ def reading_of(
     Args:
         device: the device's fixed properties.
         sample: what the driver reported about the device; `None` if it reported nothing.
-        at: the time of the reading if there is no sample.
+        at: the time of the reading without a sample.
         held: memory that this server's programs hold; `None` if that was not examined.
         limit: how much memory this server may use.
         outside: use that was measured elsewhere; `None` if only this server measures the device.

@@ -372,7 +372,7 @@ def _steady(state: ServerState, before: ServerState | None) -> ServerState:
 
     Args:
         state: the new state.
-        before: the previous state; `None` if there is none, so that `state` is returned unchanged.
+        before: the previous state; `None` for the first state, which is returned unchanged.
     """
     if before is None:
         return state

@@ -78,7 +78,7 @@ class AcceptedStarts:
     def of(cls, spawner: Any) -> AcceptedStarts | None:
         """Return the records of this spawner's hub.
 
-        None if no hub runs (as in a script) or if the hub has no GPU service.
+        None if no hub runs (as in a script) or if the hub runs without the GPU service.
         """
         db = getattr(spawner.user, "db", None)
         if db is None or not spawner.gpu_service_url or spawner.orm_spawner is None or not _loop_runs():
@@ -212,7 +212,8 @@ class StartRecovery(UserOptionsMixin):
     _gpu_starts: AcceptedStarts | None = None
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of the spawner behind this mixin, with the record of a start that has no answer yet.
+        """Return the state of the spawner behind this mixin, with the record of a start that the service has not
+        answered yet.
 
         The GPU service answers a start by creating a ticket (place in line) for it, or by refusing it.
         """

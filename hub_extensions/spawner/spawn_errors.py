@@ -243,7 +243,7 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
 
 
 def spawn_reasons(spawn: asyncio.Future[Any] | None) -> Sequence[Reason]:
-    """Return the reasons why a spawn failed; empty if it did not fail or its error has no reasons.
+    """Return the reasons why a spawn failed; empty if it did not fail or its error gives none.
 
     Args:
         spawn: the hub's future of the spawner's last start; None if this hub process has not started it.

@@ -142,7 +142,7 @@ class UserOptionsMixin(LoggingConfigurable):
         """
 
     async def gpu_profiles_form(self) -> str:
-        """Return the HTML of the choices of the spawner behind this mixin, such as profiles; "" if it has no choices.
+        """Return the HTML of the choices of the spawner behind this mixin, such as profiles; "" without choices.
 
         They stand above the offers on the spawn form.
         """

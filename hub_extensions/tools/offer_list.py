@@ -31,7 +31,7 @@ class OffersUnavailable(Exception):
 def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
     """Return the offers of this machine, or of a simulated one.
 
-    How many devices are free and how many users wait is not known, because no service is asked.
+    The numbers of free devices and waiting users are not known, because no service is asked.
 
     Args:
         layout: name or file of the simulated GPUs; None for this machine's own.

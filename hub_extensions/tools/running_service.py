@@ -21,7 +21,7 @@ class ServiceSilent(Exception):
 
 @dataclass(frozen=True)
 class AskedService:
-    """Where a command sends its request to a running service, and with which credentials. Made by `service_at`.
+    """The address and the credentials of a command's request to a running service. Made by `service_at`.
 
     Attributes:
         address: the complete URL.

@@ -26,7 +26,7 @@ Your server{% if server %} {{ server }}{% endif %} runs on {{ title }}:
 
 @dataclass(frozen=True)
 class NoticeConfig:
-    """How users who have closed the page are notified that their GPU is ready. Nothing is sent without a channel."""
+    """Settings of notices that a GPU is ready, for users who have closed the page. Without a channel, none is sent."""
 
     section: ClassVar[str] = "GpuNotices"
 
@@ -107,7 +107,7 @@ def warning_channels(config: NoticeConfig, policy: CullPolicy) -> tuple[str, ...
 
 
 def notice_hint(config: NoticeConfig) -> str:
-    """Return the words with which the spawn form says how users are notified, such as "by e-mail".
+    """Return the words with which the spawn form describes how users are notified, such as "by e-mail".
 
     "" if no channel is configured. "yes" if only a webhook is configured, and the settings give no words for it.
     """

@@ -80,8 +80,8 @@ class Sending:
     """Whether a channel (webhook, e-mail) works: its last success and its last failure, by the wall clock.
 
     Attributes:
-        sent, failed: time of the last success and failure; `None` if there was none.
-        why: why the last failure happened; "" if there was none.
+        sent, failed: time of the last success and failure; `None` before the first.
+        why: why the last failure happened; "" before the first failure.
     """
 
     sent: datetime | None = None
@@ -103,7 +103,7 @@ class Sending:
 
 
 class DeliveryAction(Enum):
-    """What to do with a delivery now. The value gives the reason, for the journal."""
+    """The action for a delivery now. The value gives the reason, for the journal."""
 
     SEND = "it is due"
     LATER = "it is not due yet"
@@ -125,10 +125,10 @@ def turn_notices(
 ) -> tuple[Delivery, ...]:
     """Return the notices that a user's turn in line has come and the server is ready, one for each channel.
 
-    Empty if the user has not asked for a notice, or if the server has no GPU and so did not wait for a turn.
+    Empty if the user has not asked for a notice, or if the server runs without a GPU and so did not wait for a turn.
 
     Args:
-        ticket: the server's ticket (its place in line); its options tell whether the user wants a notice.
+        ticket: the server's ticket (its place in line); its options show whether the user wants a notice.
         facts: what is remembered of the server.
         title: the offer's title.
         policy: the limits of the server, one of which stops a server that nobody opens.

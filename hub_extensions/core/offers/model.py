@@ -35,7 +35,7 @@ class OfferKind(str, Enum):
 
 
 class Separation(Enum):
-    """How an offer is separated from other servers.
+    """The separation of an offer from other servers.
 
     By hardware, softly (a program can circumvent it), not at all, or in a way that is not known.
     """
@@ -57,7 +57,7 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How an offer's memory, faults and computing are separated from other servers, and who can use its device.
+    """The separation of an offer's memory, faults and computing from other servers, and who can use its device.
 
     The values follow the table of GPU sharing mechanisms in NVIDIA's MIG user guide.
     """
@@ -166,7 +166,7 @@ class OfferConfig:
     def groups_of(self, offer: OfferId) -> tuple[str, ...]:
         """Return the groups that may choose an offer; empty if everybody may.
 
-        If the settings have no entry for the offer's own id, the entry of its kind applies (``gpu`` for
+        If the settings lack an entry for the offer's own id, the entry of its kind applies (``gpu`` for
         ``gpu@tesla-t4``). A new card thus has the same restriction.
         """
         return tuple(self.groups[offer] if offer in self.groups else self.groups.get(offer.kind, ()))

@@ -61,7 +61,7 @@ class OfferId(str):
         """Parse ``cpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.10gb.me``, ``mig-3g.20gb-0.5``, ``gpu-0.5@tesla-t4``.
 
         Raises:
-            OfferIdError: the text has none of these forms, or spells an id in another way, such as ``gpu-0.50``.
+            OfferIdError: the text matches none of these forms, or spells an id in another way, such as ``gpu-0.50``.
         """
         return text if isinstance(text, OfferId) else _read(text)
 

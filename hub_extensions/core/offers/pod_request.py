@@ -1,4 +1,4 @@
-"""What an offer adds to the pod of a server, so that the cluster gives it the right GPU, and checks of these additions.
+"""An offer's additions to the pod of a server, by which the cluster gives it the right GPU, and checks of them.
 
 The additions depend on the mechanism with which the cluster assigns GPUs, such as MIG, time-slicing or DRA.
 """
@@ -58,7 +58,7 @@ driver 570 uses only one MIG device in a process."""
 
 @dataclass(frozen=True, slots=True)
 class PodAsk:
-    """What an offer adds to the pod of a server, so that the cluster gives it the right GPU.
+    """An offer's additions to the pod of a server, by which the cluster gives it the right GPU.
 
     Attributes:
         mechanism: the mechanism with which the cluster assigns the GPU.
@@ -229,7 +229,7 @@ def _other_limits(ask: PodAsk, server: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _other_visible(ask: PodAsk | None, container: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence if ``NVIDIA_VISIBLE_DEVICES`` of a container differs from what the offer sets.
+    """Yield a sentence if ``NVIDIA_VISIBLE_DEVICES`` of a container differs from the offer's value.
 
     With this variable the container runtime mounts GPUs, whatever resources the pod requests.
 

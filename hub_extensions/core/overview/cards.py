@@ -70,7 +70,7 @@ class PieceHolder:
         since: when the lease began.
         use_percent: last measured use of the GPU in percent; `None` if it is not known.
         idle_below: GPU use in percent below which the server counts as idle.
-        ends_at: wall-clock time at which a limit ends the lease at the latest; `None` if the lease has no limit.
+        ends_at: wall-clock time at which a limit ends the lease at the latest; `None` without a limit.
     """
 
     lease: str
@@ -114,7 +114,7 @@ class Card:
         node: name of the node; "" on one machine.
         product: the card's name as its driver gives it; "" if unknown.
         simulated: whether the card is simulated.
-        cordon: the administrator's order that nothing new starts here; `None` if there is no such order.
+        cordon: the administrator's order that nothing new starts here; `None` without such an order.
         barred: on a cluster, why the node's devices are not offered. `None` if they are offered, and always on one
             machine.
         cordoned: whether the node is cordoned in Kubernetes, by this product or by others.
@@ -250,7 +250,7 @@ def _pieces(state: DeviceState, holders: Sequence[PieceHolder], cordon: Cordon |
 
     Args:
         holders: the leases on the device.
-        cordon: the order that nothing new starts on its card; `None` if there is no such order.
+        cordon: the order that nothing new starts on its card; `None` without such an order.
     """
     device, width = state.device, _width(state.device)
     name, uuid = device.profile or "", device.uuid

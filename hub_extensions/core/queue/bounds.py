@@ -65,7 +65,7 @@ def bounds_of(
 
 
 def no_bound(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> Reason | None:
-    """Return why the waits for a pool (all devices of one kind) have no longest value, or None if they have one."""
+    """Return why the waits for a pool (all devices of one kind) are not bounded, or None if they are."""
     over = (
         snapshot.over_quota[offer.id]
         for offer in snapshot.offers
@@ -199,8 +199,8 @@ def _no_bound_on_nodes(snapshot: QueueSnapshot, seen: OfferRoom) -> Reason | Non
 def end_of(snapshot: QueueSnapshot, lease: Lease, now: datetime) -> datetime | None:
     """Return when a limit ends a lease at the latest.
 
-    None if the lease has no limit. None also if the limit has passed without effect: the stop was refused, processes
-    are left, or the start takes too long.
+    None without a limit. None also if the limit has passed without effect: the stop was refused, processes are left, or
+    the start takes too long.
     """
     if lease.state is LeaseState.STARTING and now > lease.since + snapshot.start_allowance + RELEASE_ALLOWANCE:
         return None

@@ -108,7 +108,7 @@ class Head:
     Attributes:
         place: the earliest of the ticket's places in the line (a serial number).
         next_place: the place of the next ticket in line that may be served after this ticket. A number above every
-            place if there is none.
+            place if no other ticket may be served.
         ahead: (nodes, share) -> number of tickets ahead of this one that ask for the share on one of the nodes. A
             ticket ahead asks for other nodes or another share than this ticket. Empty in a pool of which all servers
             may use the same nodes.

@@ -54,7 +54,7 @@ def failure(cause: str, message: str, seconds: float = 0.0) -> Reason:
     Args:
         cause: the cause, as the metric of failed starts labels it.
         message: the hub's message; "" if it gave none.
-        seconds: the time limit that was exceeded. 0 if there was none or it is not known.
+        seconds: the time limit that was exceeded. 0 without such a limit, or if it is not known.
     """
     log_message = f"start failed: {message or cause}"
     if cause == TOO_SLOW and seconds:

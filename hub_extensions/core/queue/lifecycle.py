@@ -162,7 +162,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class LeaseReading:
-    """What was last seen of one lease on the machine or the cluster.
+    """The last observation of one lease on the machine or the cluster.
 
     Attributes:
         ticket_lives: whether the ticket that got the lease has not ended. It matters only while the lease is starting.
@@ -193,7 +193,7 @@ def wanted_offers_of(
 
     Args:
         offers: the offers that the start accepts, in the user's order of preference.
-        ticket: the server's ticket that has not ended; None if it has none.
+        ticket: the server's ticket that has not ended; None without such a ticket.
         new_place: returns a new place; called only if one is needed.
         left: places that a failed start of this server left, for a new ticket.
     """
@@ -312,7 +312,7 @@ def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
     """End a ticket whose server does not become ready: left, failed, abandoned, too long in line, or refused.
 
     Args:
-        lease: the ticket's lease, which begins to end too; None if it has none.
+        lease: the ticket's lease, which begins to end too; None without a lease.
         event: LEFT, FAILED, ABANDONED, MAX_WAIT or REFUSED.
 
     Returns:

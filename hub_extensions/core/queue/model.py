@@ -115,7 +115,7 @@ class Lease:
         device: `Device.identity`; on a cluster, where the scheduler picks the device, the pool's id.
         uuid: the device's UUID, as in the server's environment; "" on a cluster.
         pool: name of the pool (all devices of one kind) that the device belongs to.
-        share: thousandths of the device. Servers with CPU only have no lease.
+        share: thousandths of the device. Servers with CPU only do not get a lease.
         since: when it began, on the running clock (which stops while hub or service is down).
         ready_at: when its server was ready, on the running clock. None until then.
         ends_at: when a limit ends it at the latest, on the running clock. None if no limit is enforced.

@@ -18,7 +18,7 @@ from hub_extensions.core.cluster.pools import NodeRoom
 
 @dataclass(frozen=True, slots=True)
 class NodeWish:
-    """What one server needs from a pool: a share (thousandths) of one device, on one of these nodes."""
+    """The wish of one server in a pool: a share (thousandths) of one device, on one of these nodes."""
 
     nodes: frozenset[str]
     share: int

@@ -18,7 +18,7 @@ FIRST_PERSON = 1000
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Which of the machine's processes the GPU service can see.
+    """The GPU service's view of the machine's processes.
 
     Attributes:
         account: the service's own uid.

@@ -96,7 +96,7 @@ def starts_now(reason: Reason) -> WaitForecast:
 
 
 def unknown(reason: Reason) -> WaitForecast:
-    """Return the forecast of a wait that is not known and has no bound, with this reason."""
+    """Return the forecast of a wait that is neither known nor bounded, with this reason."""
     return WaitForecast(False, None, None, None, None, reason)
 
 
@@ -169,7 +169,7 @@ def forecast_queue(
         holdings: shares of these devices that are taken now.
         shares: the shares of a device (thousandths) that tickets in line ask for.
         places: number of places whose bound will be read.
-        lifetime: maximum time for which a new holder keeps a device. None if there is no limit.
+        lifetime: maximum time for which a new holder keeps a device. None without a limit.
         brake: the limit of simultaneous starts.
         by_others_too: whether pods that this hub did not start may take devices of the pool before the line does. The
             reason then adds that the bound does not include them.

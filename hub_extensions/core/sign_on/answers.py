@@ -17,7 +17,7 @@ from hub_extensions.core.sign_on.claims import quoted
 
 
 class About(Enum):
-    """What a refusal of the provider is about: the person, our OAuth client, or neither."""
+    """The subject of a refusal by the provider: the person, our OAuth client, or neither."""
 
     PERSON = "person"
     CLIENT = "client"
@@ -82,7 +82,7 @@ def judge_token_error(status: int, answered: Mapping[str, Any]) -> ErrorResponse
 
     Args:
         status: HTTP status of the answer.
-        answered: the JSON object of the answer; empty if there was none.
+        answered: the JSON object of the answer; empty if the answer did not contain one.
     """
     code, words = _error_of(answered)
     details = {answered.get("suberror"), answered.get("error_subtype")} - {None}
@@ -104,7 +104,7 @@ def judge_userinfo_error(status: int, answered: Mapping[str, Any], challenge: st
 
     Args:
         status: HTTP status of the answer.
-        answered: the JSON object of the answer; empty if there was none.
+        answered: the JSON object of the answer; empty if the answer did not contain one.
         challenge: the header ``WWW-Authenticate``, which contains code and description according to RFC 6750.
     """
     code, words = _error_of(answered)

@@ -36,8 +36,8 @@ class App:
         mode: how the app learns who is calling: ``header`` (from headers of the gate), ``jwt`` (from a signed token of
             the gate), ``oidc`` (from the OpenID provider itself) or ``none`` (from a login of its own).
         groups: groups of the hub that may open it.
-        header_family: names of the headers that tell the app who is calling; `None` if the app reads only the assertion
-            (a signed token of the gate that names the caller).
+        header_family: names of the headers that identify the caller to the app; `None` if the app reads only the
+            assertion (a signed token of the gate that names the caller).
         prefix: if True, the app receives the whole path; if False, the proxy removes the path of `where`.
         relay: whether the gate itself relays the app's WebSockets, so that it can close them when the session ends.
         health: path that the gate requests to learn whether the app works; "" for no such checks.
@@ -151,7 +151,7 @@ def check_catalogue(
         known_groups: all groups of the hub; `None` if unknown, so that no group is reported as missing.
         known_offers: ids of all offers; `None` if unknown, so that no offer is reported as missing.
         hub_inside: other addresses at which the hub is reached.
-        subdomain_host: address below which users' servers have their own hosts; "" if they have none.
+        subdomain_host: address below which users' servers have their own hosts; "" without such hosts.
     """
     hubs = {found.origin for url in (hub_url, *hub_inside) if (found := address_of(url)) is not None}
     gate = address_of(gate_url)

@@ -36,7 +36,7 @@ class Outcome(str, Enum):
 
 
 class Rule(Enum):
-    """Which answers to a probe are safe. A probe is a request of the audit that should not get through.
+    """The answers to a probe that are safe. A probe is a request of the audit that should not get through.
 
     REFUSED: the gate refuses the request.
     ODD: as REFUSED, or an answer that the request is malformed or that nothing is there.

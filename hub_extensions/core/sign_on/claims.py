@@ -34,7 +34,7 @@ def claim_at(claims: Claims, path: str, default: Any = None) -> Any:
 
     Args:
         path: the name or the path.
-        default: what is returned if there is no such claim.
+        default: what is returned if the claim is missing.
     """
     if path in claims:
         return claims[path]

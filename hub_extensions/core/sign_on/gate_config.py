@@ -11,7 +11,7 @@ from hub_extensions.core.settings import setting
 
 @dataclass(frozen=True, slots=True)
 class GateAddress:
-    """Where the hub reaches the gate, and the secret with which the hub signs its messages to the gate."""
+    """The address at which the hub reaches the gate, and the secret that signs the hub's messages to the gate."""
 
     url: str
     secret: str = field(repr=False)

@@ -1,8 +1,8 @@
 """Check the claims of an id token whose signature is valid (OpenID Connect Core 1.0, sections 3.1.3.7 and 12.2).
 
 At a sign-in the token comes directly from the provider. A wrong time in it means that a clock is off, and the refusal
-reports by how much. A token from a refresh has no nonce and no hash of an access token, and has to name the same person
-as before.
+reports by how much. A token from a refresh contains neither a nonce nor a hash of an access token, and has to name the
+same person as before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Expected:
         client_id: id of our client at the provider.
         algorithms: allowed signature algorithms.
         leeway: how much clocks may differ.
-        nonce: the nonce that this sign-in sent; `None` at a refresh, which has none.
+        nonce: the nonce that this sign-in sent; `None` at a refresh, which does not send a nonce.
         access_token: the access token that came with the id token; `None` skips the check of its hash.
         sub: the subject (person) that a refresh has to name; "" at a sign-in, which accepts any.
     """
@@ -153,7 +153,7 @@ def _hash_problem(header: Claims, claims: Claims, access_token: str | None) -> S
         access_token: the access token; `None` skips the check.
 
     Returns:
-        The refusal; `None` if the hash is right, if there is no such claim, or if the check is skipped.
+        The refusal; `None` if the hash is right or missing, or if the check is skipped.
     """
     if access_token is None or "at_hash" not in claims:
         return None

@@ -145,7 +145,7 @@ def name_of(claims: Claims, path: str) -> str | SignOnRefusal:
 
 
 class MissingGroups(str, Enum):
-    """What a missing groups claim means: NONE, the person has no groups; UNKNOWN, the groups are not known."""
+    """The meaning of a missing groups claim: NONE, the person is in no group; UNKNOWN, the groups are not known."""
 
     NONE = "none"
     UNKNOWN = "unknown"

@@ -67,7 +67,7 @@ class RunningServer:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What hub and GPU service reported about one user; a value is `None` if its source did not answer.
+    """The reports of hub and GPU service about one user; a value is `None` if its source did not answer.
 
     Attributes:
         gpu_service: whether the hub has the GPU service.
@@ -90,8 +90,8 @@ class AppTile:
 
     Attributes:
         where: the app's public address.
-        sign: an emoji or the first letter of the title, shown if there is no picture.
-        picture: address of the app's icon; "" if it has none.
+        sign: an emoji or the first letter of the title, shown if the app lacks a picture.
+        picture: address of the app's icon; "" without an icon.
     """
 
     name: str

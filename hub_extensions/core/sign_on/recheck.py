@@ -101,7 +101,7 @@ def cause_of_error(words: str, code: str = "") -> EndCause:
 
     Args:
         words: the provider's error description.
-        code: the provider's error code, or `MUST_ACT` if the person has to act at the provider. "" if there is none.
+        code: the provider's error code, or `MUST_ACT` if the person has to act at the provider. "" without a code.
     """
     if code == MUST_ACT:
         return EndCause.MUST_ACT

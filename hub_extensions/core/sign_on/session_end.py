@@ -1,6 +1,6 @@
 """The end of sign-on sessions: which tokens, cookies and servers end too (`EndPlan`), and what was done (`EndReport`).
 
-A session is one browser that is signed in. Which tokens, cookies and servers end with it depends on the cause, and on
+A session is one browser that is signed in. The tokens, cookies and servers that end with it depend on the cause, and on
 whether the user also lost the right to sign in.
 """
 
@@ -42,11 +42,11 @@ class StopOrder:
 
 @dataclass(frozen=True, slots=True)
 class EndPlan:
-    """What ends together with some sessions of one person: the tokens, cookies and servers.
+    """The tokens, cookies and servers that end together with some sessions of one person.
 
     Attributes:
         sessions: the sessions that end.
-        is_last: whether the person has no other session, so that the hub's own cookie ends too.
+        is_last: whether these are the person's last sessions, so that the hub's own cookie ends too.
         tokens: which tokens of the person end: those that came from the sessions (``session``), or all (``all``).
         stops: servers to stop, each with its time.
         kept: names of the servers that keep running.
@@ -61,7 +61,7 @@ class EndPlan:
 
 @dataclass(frozen=True, slots=True)
 class EndReport:
-    """What was done when sessions of one person ended.
+    """The result of ending some sessions of one person.
 
     Attributes:
         sessions: public ids of the sessions.
@@ -73,7 +73,7 @@ class EndReport:
         servers_asked: servers that checked their open pages with the hub again.
         milliseconds: how long it took.
         gate_told: True if the gate has confirmed the end. False if it has not answered yet and will be called again.
-            `None` if there is no gate.
+            `None` without a gate.
     """
 
     sessions: tuple[str, ...]
@@ -126,7 +126,7 @@ def server_token(
 
     The hub writes the server's address into the token's note, but anybody can create a token with such a note. So a
     token counts only if no browser session got it, and if each of its scopes is about one server or in `allowed`. Of
-    these tokens, the last one that was created before the start is returned, or `None` if there is none.
+    these tokens, the last one that was created before the start is returned, or `None` if no token counts.
 
     Args:
         tokens: the tokens of the server's user.
@@ -165,7 +165,7 @@ def plan_end(
         ending: the sessions that end.
         living: all sessions of the person that have not ended yet, including `ending`.
         servers: the person's servers.
-        config: the settings that say which tokens and servers end.
+        config: the settings that define which tokens and servers end.
         cause: why the sessions end.
         lost_right: the person may no longer sign in, so that servers stop even if other sessions last.
         account_unknown: it is unknown whether the account still exists. With the last session the tokens then end, and

@@ -38,7 +38,7 @@ class Cause(Enum):
 
 
 class Withdrawal(Enum):
-    """What withdraws a cause, so that the server does not stop for it."""
+    """The action that withdraws a cause, so that the server does not stop for it."""
 
     KEEP = "keep"
     """The server's user presses *Keep*."""
@@ -49,7 +49,7 @@ class Withdrawal(Enum):
 
 
 class Orderer(Enum):
-    """Who wants a server to stop, for the API and the administrators' pages."""
+    """The party that wants a server to stop, for the API and the administrators' pages."""
 
     RULES = "rules"
     """The administrator's limits (`CullPolicy`), without an order."""
@@ -131,7 +131,7 @@ class StopCause:
 
     @property
     def withdrawn_by(self) -> Withdrawal | None:
-        """What withdraws the cause; `None` if nothing does. A lifetime cannot be withdrawn, but may be extended."""
+        """The action that withdraws the cause; `None` if none does. A lifetime can be extended, but not withdrawn."""
         return _WITHDRAWN_BY.get(self.cause)
 
 
@@ -255,7 +255,7 @@ def added(causes: tuple[StopCause, ...], new: StopCause) -> tuple[StopCause, ...
 
 
 def without(causes: tuple[StopCause, ...], by: Withdrawal) -> tuple[StopCause, ...]:
-    """Return these causes without the orders that an action withdraws; the same tuple if there are none.
+    """Return these causes without the orders that an action withdraws; the same tuple if nothing is withdrawn.
 
     Args:
         causes: the causes of a stop.
@@ -266,12 +266,12 @@ def without(causes: tuple[StopCause, ...], by: Withdrawal) -> tuple[StopCause, .
 
 
 def earliest(orders: Iterable[StopCause]) -> StopCause | None:
-    """Return the order with the earliest time; `None` if there are no orders."""
+    """Return the order with the earliest time; `None` if `orders` is empty."""
     return min(orders, key=lambda each: each.at, default=None)
 
 
 def stop_of(causes: Iterable[StopCause], now: datetime, use_known: bool = True) -> Stop | None:
-    """Return when and why a server with these causes stops; `None` if there is no cause.
+    """Return when and why a server with these causes stops; `None` without a cause.
 
     The earliest cause stops it. If idleness and another cause have the same time, the other cause comes first.
 
@@ -288,5 +288,5 @@ def stop_of(causes: Iterable[StopCause], now: datetime, use_known: bool = True) 
 
 
 def latest_end(causes: Iterable[StopCause]) -> datetime | None:
-    """Return the earliest time of a cause that the server's user cannot withdraw; `None` if there is no such cause."""
+    """Return the earliest time of a cause that the server's user cannot withdraw; `None` without such a cause."""
     return min((each.at for each in causes if each.cause in FIXED), default=None)

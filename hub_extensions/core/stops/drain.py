@@ -25,7 +25,7 @@ BY_THE_CARD = ("nvml", "gpm", "simulated")
 
 @dataclass(frozen=True, slots=True)
 class DrainSeen:
-    """What a server has reported since its drain (the time to save and to run the user's hook) began.
+    """The reports of a server since its drain (the time to save and to run the user's hook) began.
 
     Attributes:
         pages_asked: when the server first reported that open pages were asked to save; `None` if it has not.
@@ -80,10 +80,10 @@ def may_stop_now(
 ) -> bool:
     """Return whether the drain of a server is over, so that the hub may be asked now to stop it.
 
-    Without the extension, there is no drain. If the extension has not reported since the stop began, the drain ends
-    after `HEARD`. While cells or the user's hook run, it ends only after `drain` (at least `SAVING`). Otherwise it ends
-    `OTHER_PAGES` after a page has saved, `SAVING` after the pages were asked to save, or after `HEARD` if no page was
-    asked.
+    A server without the extension is not drained. If the extension has not reported since the stop began, the drain
+    ends after `HEARD`. While cells or the user's hook run, it ends only after `drain` (at least `SAVING`). Otherwise it
+    ends `OTHER_PAGES` after a page has saved, `SAVING` after the pages were asked to save, or after `HEARD` if no page
+    was asked.
 
     Args:
         report: the last report of the server's extension, and when it came; `None` if the server does not have it.
@@ -128,8 +128,8 @@ def is_after_hook(sample: DeviceSample | None, hook_ended: datetime | None) -> b
     """Return whether a measurement was made well after the user's hook had ended, so that a busy GPU means work.
 
     Args:
-        sample: the last measurement; `None` if there is none.
-        hook_ended: wall-clock time at which the hook had ended; `None` if it has not, or there is none.
+        sample: the last measurement; `None` without a measurement.
+        hook_ended: wall-clock time at which the hook had ended; `None` if it has not, or without a hook.
     """
     return (
         _of_the_moment(sample) and hook_ended is not None and sample is not None and sample.at > hook_ended + AFTER_HOOK
@@ -140,8 +140,8 @@ def awaits_sample(sample: DeviceSample | None, hook_ended: datetime | None, now:
     """Return whether a stop has to wait for a measurement that is made after the user's hook has ended.
 
     Args:
-        sample: the last measurement; `None` if there is none.
-        hook_ended: wall-clock time at which the hook had ended; `None` if it has not, or there is none.
+        sample: the last measurement; `None` without a measurement.
+        hook_ended: wall-clock time at which the hook had ended; `None` if it has not, or without a hook.
         now: wall-clock time.
     """
     if hook_ended is None or not _of_the_moment(sample) or is_after_hook(sample, hook_ended):

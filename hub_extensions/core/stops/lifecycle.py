@@ -89,7 +89,7 @@ class StopEvent(Enum):
     WITHDRAWN = "withdrawn"
     """A person withdrew the last cause that is due: by *Keep* or *Undo*, or an administrator keeps the server."""
     CALMED = "calmed"
-    """There is no cause any more whose time has come, for example because the GPU works again."""
+    """No cause is due any more, for example because the GPU works again."""
     CLEARED = "cleared"
     """No cause will stop the server any more, or none so soon that the user has to be warned."""
     BEGUN = "begun"
@@ -173,8 +173,8 @@ class StopRecord:
 
     Attributes:
         lease: id of the server's lease (its right to a device); "" without a GPU.
-        run: when the server was ready (`ServerFacts.started`), which tells this run from others; `None` if the service
-            did not begin the stop.
+        run: when the server was ready (`ServerFacts.started`), which distinguishes this run from others; `None` if the
+            service did not begin the stop.
         causes: the causes of which the user is warned, first the one that stops the server; empty if the service did
             not begin the stop. Once the drain has begun, they are those for which the server is stopped.
         grounds: the evidence when the hub was asked, for the audit.
@@ -216,7 +216,7 @@ class StopRecord:
 
     @property
     def why(self) -> Reason | None:
-        """The sentence that tells the server's user why it stops. `None` if the cause is not known."""
+        """The sentence that explains to the server's user why it stops. `None` if the cause is not known."""
         return self.causes[0].reason if self.causes else None
 
     @property
@@ -275,7 +275,7 @@ def running(key: StopKey, run: datetime) -> StopRecord:
 
     Args:
         key: key of the record.
-        run: when the server was ready (`ServerFacts.started`), which tells this run from others.
+        run: when the server was ready (`ServerFacts.started`), which distinguishes this run from others.
     """
     return StopRecord(*key, state=_RUNNING, run=run)
 

@@ -38,7 +38,7 @@ MOST_TRIES = 2
 
 
 class ReturnStep(Enum):
-    """What to do next about a server that is to be started again without a GPU.
+    """The next step for a server that is to be started again without a GPU.
 
     The table in the module's docstring shows when each step is taken.
     """

@@ -34,7 +34,7 @@ class Reason:
             JupyterHub.
         message: the English text for people.
         params: the texts and numbers in the message, by name.
-        log_message: more details for the log; "" if there are none.
+        log_message: more details for the log; "" without such details.
     """
 
     reason: str
@@ -375,7 +375,7 @@ def explain(reason: str, *, log_message: str = "", **params: str | float | timed
 
     Args:
         reason: a key of `SENTENCES`.
-        log_message: more details for the log; "" if there are none.
+        log_message: more details for the log; "" without such details.
         params: values of the parameters in the text.
     """
     return _explain(reason, log_message, tuple(params.items()))
@@ -415,7 +415,7 @@ def sentence_in(reason: Reason, t: Catalogue) -> Text | None:
     """Return the English sentence of a reason, which is the key of its translation.
 
     Returns:
-        `None` if the catalogue has no translation of it, or if the reason lacks a parameter of the sentence.
+        `None` if the catalogue lacks the translation, or if the reason lacks a parameter of the sentence.
     """
     text = SENTENCES.get(reason.reason)
     if text is None or t.known(_key_in(reason.reason, text)) is None:

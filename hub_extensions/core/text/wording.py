@@ -88,7 +88,7 @@ def likely(low: float, high: float, t: Catalogue = ENGLISH, *, wide: bool = Fals
     """Format the 10th and 90th percentile of a wait in seconds, such as ``likely 25–50 min`` or ``likely about 5 min``.
 
     Args:
-        wide: whether the ends are so far apart that the text says ``likely roughly 15 min to 2 h``.
+        wide: whether the ends are so far apart that the text is ``likely roughly 15 min to 2 h``.
     """
     if wide:
         if low <= 0:

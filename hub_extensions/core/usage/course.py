@@ -200,7 +200,7 @@ def ready(use: Use, moment: Moment, lifetime: timedelta | None) -> Use:
     Args:
         use: the use.
         moment: now.
-        lifetime: time after which the server is stopped in any case. `None` if there is no such limit.
+        lifetime: time after which the server is stopped in any case. `None` without a limit.
     """
     limit = None if lifetime is None or not use.devices else lifetime.total_seconds()
     return replace(use, ready=moment.utc, ready_at=moment.running, lifetime_seconds=limit)

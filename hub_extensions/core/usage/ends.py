@@ -1,4 +1,4 @@
-"""How a use (one server's time with one offer) ended, as one word for its record.
+"""The end of a use (one server's time with one offer), as one word for its record.
 
 The word is derived from the cause of a stop by this service, from the end of a ticket, or from a report of the hub.
 """
@@ -13,7 +13,7 @@ from hub_extensions.core.queue.model import TicketEnd
 
 
 class UseEnd(Enum):
-    """How a use (one server's time with one offer) ended. Usage records contain the value."""
+    """The end of a use (one server's time with one offer). Usage records contain the value."""
 
     USER = "user"
     """The user gave the GPU back, or the server was stopped at the hub, and the hub does not report the actor."""

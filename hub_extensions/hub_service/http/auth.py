@@ -194,7 +194,7 @@ class Auth:
         self._admins.forget(name)
 
     async def person(self, handler: RequestHandler) -> Person | None:
-        """Return the user or service behind a cookie or token; `None` if there is no valid one.
+        """Return the user or service behind a cookie or token; `None` without a valid one.
 
         A request that changes something, which is any but GET and HEAD, never relies on cached answers of the hub.
 
@@ -307,7 +307,7 @@ class ShortMemory(Generic[T]):
 
 
 def bearer(headers: HTTPHeaders) -> str:
-    """Return the token in the header Authorization; "" if there is none."""
+    """Return the token in the header Authorization; "" without a token."""
     found = BEARER.fullmatch(headers.get("Authorization", ""))
     return found.group(1) if found else ""
 

@@ -1,1 +1,1 @@
-"""What the GPU service needs at its start: settings, state folder, addresses and port."""
+"""Values for the start of the GPU service: settings, state folder, addresses and port."""

@@ -67,7 +67,7 @@ def warning_text(
         stops_at: wall-clock time of the stop.
         url: address of the server.
         t: translates into the user's language.
-        words: the explanation of the administrator who ordered the stop; "" if there is none.
+        words: the explanation of the administrator who ordered the stop; "" without an explanation.
     """
     at = stops_at.astimezone(timezone.utc).strftime("%H:%M UTC")
     why = t(WARNED_FOR[cause]) if cause in WARNED_FOR else ""

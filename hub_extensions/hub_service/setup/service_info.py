@@ -29,7 +29,7 @@ _PURPOSE = b"jupyterhub-gpu: what the hub proves itself with"
 
 @dataclass(frozen=True)
 class ServiceEnvironment:
-    """What a service that the hub does not start knows before it asks the hub for its settings.
+    """The facts that a service knows before it asks the hub for its settings, if the hub does not start it.
 
     `of` reads it from the environment and the command line.
 
@@ -113,7 +113,7 @@ def hub_secret_of(api_token: str, shared: str = "") -> str:
 
     Args:
         api_token: the service's token, from which the secret is derived.
-        shared: the configured secret, which is used instead; "" if there is none.
+        shared: the configured secret, which is used instead; "" if none is configured.
     """
     return shared or hmac.new(api_token.encode(), _PURPOSE, hashlib.sha256).hexdigest()
 

@@ -59,7 +59,7 @@ class RemoteSettings:
         """Return the settings as soon as the hub sends valid ones. Each reason for waiting is logged once.
 
         Returns:
-            `None` if the service was told to stop before.
+            `None` if the service has to stop before.
         """
         pause, logged, began = FIRST_PAUSE, "", self._clock()
         while not self._lifetime.stopping.is_set():

@@ -22,7 +22,7 @@ PROGRAMS = ("api/", "hub/", "health", "metrics")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AwayAnswer:
-    """What the template of the error page shows if the GPU service cannot be reached.
+    """Values for the template of the error page that is shown if the GPU service cannot be reached.
 
     Attributes:
         languages: for a person, the languages in which the page is shown; empty for a program.

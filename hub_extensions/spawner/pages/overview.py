@@ -82,7 +82,7 @@ class FailedView:
 
     @property
     def text(self) -> str:
-        """What happened at the failed start, the pieces joined to one text."""
+        """The explanation of the failed start, its pieces joined to one text."""
         return joined(self.pieces)
 
 

@@ -114,8 +114,8 @@ class PageReader:
     def gpu_explainer(self, t: Catalogue) -> Callable[[str], list[tuple[str, str]]]:
         """Return a function that splits a text where it uses terms of the glossary, so that the page can explain them.
 
-        The function returns pairs of a piece of the text and the key of its term; the key is "" for a piece that is no
-        term.
+        The function returns pairs of a piece of the text and the key of its term; the key is "" for a piece that is not
+        a term.
         """
         return glossary.explainer(t)
 

@@ -68,7 +68,7 @@ KNOWN = {"●": "free", "○": "full", "?": "unknown"}
 
 @dataclass(frozen=True, slots=True)
 class OfferRow:
-    """What the form shows of one offer, which is one of its choices, such as CPU only or a MIG profile.
+    """The row of the form for one offer, which is one of its choices, such as CPU only or a MIG profile.
 
     Attributes:
         title, name: both are the plain name of the offer, such as "Small GPU".

@@ -42,7 +42,7 @@ def culling_text(sentence: str, t: Catalogue = ENGLISH) -> str:
     """Return the sentence about when idle servers stop, such as ``A server with a GPU stops when …``.
 
     Args:
-        sentence: the GPU service's text, such as ``Stops when …``; "" if there is none, and "" is returned.
+        sentence: the GPU service's text, such as ``Stops when …``; "" without such a text; then "" is returned.
     """
     if not sentence:
         return ""

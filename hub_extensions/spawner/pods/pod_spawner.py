@@ -140,7 +140,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
                     self.log.warning("%s: whether its pod was left is not known: %s", self._log_name, error)
 
     def gpu_pod_progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield KubeSpawner's own events of a start, which the waiting page shows if there is no GPU service."""
+        """Yield KubeSpawner's own events of a start, which the waiting page shows without the GPU service."""
         events: AsyncIterator[dict[str, Any]] = super(GpuSpawnerMixin, self).progress()
         return events
 
@@ -158,7 +158,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
     def gpu_report_made(self, start: Start) -> asyncio.Future[Any] | None:
         """Report to the GPU service that the pod of this start exists, and return the future of the service's answer.
 
-        None if the start has no ticket (place in the line), because it runs without the service.
+        None for a start without a ticket (place in the line), because it runs without the service.
         """
         return self._gpu_report_started(start, Started(start.attempt))
 

@@ -20,7 +20,7 @@ LAST_FIFTY = "median of the last 50"
 MATURED = 150
 """The interval of a simple method is computed from at most this many of its last errors."""
 FEWEST_MATURED = 20
-"""With fewer errors, a simple method has no interval, only its point forecast."""
+"""Minimum number of errors for an interval. With fewer, a simple method gives only its point forecast."""
 CLIP = 2.5
 """The interval extends at most this far to either side of the forecast, in the logarithm of time."""
 

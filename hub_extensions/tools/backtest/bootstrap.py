@@ -22,7 +22,7 @@ ErrorOf = Callable[[Interval, float], float]
 def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -> Ratios:
     """Return the mean error of our forecast divided by that of another method, for each resampled log.
 
-    Empty if there are no forecasts of the other method.
+    Empty without forecasts of the other method.
 
     Args:
         forecasts: the forecasts of all methods. Our error is the mean over the seeds (our forecast is made once with

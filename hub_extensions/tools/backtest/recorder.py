@@ -65,7 +65,7 @@ class RecordedWait:
 
     @property
     def real(self) -> float:
-        """How long the session really waited, in seconds."""
+        """The real wait of the session, in seconds."""
         return self.started - self.joined
 
 

@@ -21,7 +21,7 @@ BOUND = "bound of the waits (QBETS)"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a log is divided: into history, from which only durations are learned, warm-up, and test.
+    """The division of a log into history, from which only durations are learned, warm-up, and test.
 
     Attributes:
         first: share of the sessions before the test.

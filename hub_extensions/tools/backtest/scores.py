@@ -20,7 +20,7 @@ NEAR_SECONDS, NEAR = 600.0, 0.3
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good the forecasts of one method in one run were. Errors are in hours, shares from 0 to 1.
+    """The quality of the forecasts of one method in one run. Errors are in hours, shares from 0 to 1.
 
     Attributes:
         mae: mean absolute error of the median.

@@ -22,7 +22,7 @@ class LogSession:
         submit: when it joins the line.
         devices: number of GPUs that it takes a part of.
         slices: number of slices that it takes of each of them.
-        limit: its longest possible duration; None if it has no limit.
+        limit: its longest possible duration; None without a limit.
     """
 
     number: int

@@ -29,7 +29,7 @@ FACTS = "sign-in.json"
 
 @dataclass(frozen=True)
 class SignInService:
-    """The demo's OpenID provider, with what the provider and the hub need to know of each other.
+    """The demo's OpenID provider, with the values that the provider and the hub need of each other.
 
     Attributes:
         program: folder of the Node program.

@@ -106,7 +106,7 @@ class CheckReport:
 
 
 def check(options: CheckOptions) -> CheckReport:
-    """Check values files. Nothing is written, and Helm or a cluster is asked only if the options say so.
+    """Check values files. Nothing is written, and Helm or a cluster is asked only if the options allow that.
 
     Raises:
         HelmUnusable: a file or the chart cannot be read, Helm is not installed, or the cluster cannot be read.

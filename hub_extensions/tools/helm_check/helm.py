@@ -33,7 +33,7 @@ class HelmUnusable(Exception):
 
 
 class _Loader(_BASE):  # type: ignore[misc, valid-type]
-    """A YAML loader that reads dates as texts, as Helm does, because JSON has no dates."""
+    """A YAML loader that reads dates as texts, as Helm does, because JSON lacks a type for dates."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -166,7 +166,7 @@ def read_chart(place: Path) -> tuple[Tree, Tree, Tree]:
         ``Chart.yaml``, the JSON schema of the values, and the chart's own values.
 
     Raises:
-        HelmUnusable: the archive or folder cannot be read, is not a chart, or has no schema.
+        HelmUnusable: the archive or folder cannot be read, is not a chart, or lacks a schema.
     """
     names = ("Chart.yaml", "values.yaml", "values.schema.json", "values.schema.yaml")
     texts = _files(place, names)

@@ -22,7 +22,7 @@ Severity = Literal["problem", "look at"]
 
 @dataclass(frozen=True)
 class ChartFacts:
-    """What the rules need of a chart: its name and version, the JSON schema of its values, and its own values."""
+    """The parts of a chart that the rules need: its name and versions, the schema of its values, and its own values."""
 
     chart: str
     version: str
@@ -205,7 +205,7 @@ class Release:
         return self.at("hub.config.GpuService.started_by_hub") is False
 
     def change_of(self, path: Path) -> Change | None:
-        """Return the administrator's last change of ``hub.config.SECTION.TRAIT`` by Python; None if there is none."""
+        """Return the administrator's last change of ``hub.config.SECTION.TRAIT`` by Python; None without a change."""
         changes = self.evaluation.changes if self.evaluation and path[:2] == ("hub", "config") else ()
         return next((each for each in reversed(changes) if (each.section, each.trait) == path[2:4]), None)
 

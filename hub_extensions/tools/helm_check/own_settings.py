@@ -67,7 +67,7 @@ def report_own_settings(given: Any) -> list[Sentence]:
 
 
 def _copy(config: Config) -> Config:
-    """Copy a configuration. Config's own copy fails if a name with a capital letter has a value that is no section."""
+    """Copy a configuration. Config's own copy fails if a capitalized name has a value that is not a section."""
     copied = Config()
     for key, value in config.items():
         copied.update({key: _copy(value) if isinstance(value, Config) else copy.deepcopy(value)})

@@ -15,7 +15,7 @@ _MISSING = object()
 
 
 def find(tree: Any, path: Iterable[str], missing: Any = None) -> Any:
-    """Return the value at a path; `missing` if there is no such key."""
+    """Return the value at a path; `missing` if the path does not exist."""
     for name in path:
         if not isinstance(tree, Mapping) or name not in tree:
             return missing

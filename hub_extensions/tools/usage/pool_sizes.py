@@ -48,7 +48,7 @@ class PoolSizes:
 
 @dataclass(slots=True)
 class _Held:
-    """How much of one pool is in use, in thousandths of a device, while its usage records are counted.
+    """The part of one pool that is in use, in thousandths of a device, while its usage records are counted.
 
     Attributes:
         now: in use at the last counted time.

@@ -249,8 +249,8 @@ class ImportRow:
         Args:
             column: the column.
             value: the text to parse; None for the text in the column.
-            after: an earlier time of the session; None if there is none. If a local hour occurs twice at the end of
-                summer time, the first of both times that is not before `after` is meant; without `after`, the first
+            after: an earlier time of the session; None without an earlier time. If a local hour occurs twice at the end
+                of summer time, the first of both times that is not before `after` is meant; without `after`, the first
                 one.
         """
         text = self.values.get(column, "") if value is None else value

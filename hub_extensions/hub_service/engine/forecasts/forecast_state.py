@@ -81,7 +81,7 @@ class ForecastState:
     def fresh(self, elapsed: float) -> LikelyWaits | None:
         """Return the likely waits as they were computed last.
 
-        `None` if there are none, or if they are too old to be shown.
+        `None` before they are first computed, or if they are too old to be shown.
 
         Args:
             elapsed: now, in seconds of the machine's monotonic clock.
@@ -119,7 +119,7 @@ class ForecastState:
         """Add the likely wait of a user who joins the line now to an offer's availability (its numbers of devices).
 
         Args:
-            stands: the availability, whose wait has no likely time yet.
+            stands: the availability, still without a likely wait.
             clock: the running clock, which stands still while the hub is away.
 
         Returns:
@@ -195,8 +195,8 @@ class ForecastState:
     def report(self, clock: RunningClock) -> ForecastReport:
         """Return for administrators how accurate the forecasts for each pool (devices of one kind) are.
 
-        The report also has the age of the likely waits that were computed last. The age is `None` if there are none, or
-        if they are too old to be shown.
+        The report also has the age of the likely waits that were computed last. The age is `None` before they are first
+        computed, or if they are too old to be shown.
         """
         waits = self.fresh(clock.elapsed())
         views = {} if self.waits is None else self.waits.pools
@@ -298,7 +298,7 @@ class ForecastState:
     def ends_of(self, server: ServerKey, now: datetime) -> tuple[Progress, datetime] | None:
         """Return a server's last report of when its computation will be done, and that end by the running clock.
 
-        `None` if there is no report, or if the reported end passed longer than `OVERDUE` ago.
+        `None` without a report, or if the reported end passed longer than `OVERDUE` ago.
 
         Args:
             server: name of the user and of the server.

@@ -62,7 +62,7 @@ class ForecastWorker:
     def answer(
         self, inputs: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given], seed: int
     ) -> tuple[WaitForecasts, float]:
-        """Learn from what has ended since the last call, then compute the likely waits.
+        """Learn from the uses and waits that have ended since the last call, then compute the likely waits.
 
         Args:
             inputs: the line, the leases (servers' rights to their GPUs), and the ends of leases that are known already.

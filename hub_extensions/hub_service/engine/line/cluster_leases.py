@@ -233,7 +233,7 @@ class ClusterLeases:
         """Find admitted servers whose pods have no node yet.
 
         Args:
-            queue: name of the external queue (``Kueue``, ``KAI``) that decides which pods start; "" if there is none.
+            queue: name of the external queue (``Kueue``, ``KAI``) that decides which pods start; "" without one.
 
         Returns:
             A pair. First: each offer with an admitted pod that finds no device -> the nodes that such pods may use;
@@ -267,7 +267,7 @@ class ClusterLeases:
         return up, frozenset(back)
 
     def _waiting_pod(self, ticket: Ticket) -> PodFacts | None:
-        """Return the pod of an admitted ticket (place in line). `None` if there is no pod, or if it has a node."""
+        """Return the pod of an admitted ticket (place in line). `None` without a pod, or if the pod has a node."""
         if ticket.state is not TicketState.ADMITTED:
             return None
         lease, pods = self.state.lease_of_ticket(ticket.id), self.state.pods
@@ -334,7 +334,7 @@ class ClusterLeases:
             why: the administrator's reason, for the journal; "" if none is given.
 
         Raises:
-            Refused: 404 if there is no such lease; 409 if the node answers, so that the server can be stopped; 502 if
+            Refused: 404 if the lease does not exist; 409 if the node answers, so that the server can be stopped; 502 if
                 the API server refuses to delete the pod.
         """
         lease = self.state.leases.get(lease_id)
@@ -375,7 +375,7 @@ class ClusterLeases:
             now: by the running clock, which stands still while the hub is away.
 
         Returns:
-            `None` if there is no pod of this server, if the pod requests no device or is being deleted, or if the state
+            `None` if no pod belongs to this server, if the pod requests no device or is being deleted, or if the state
             knows its lease.
         """
         key = (server.user, server.server)
@@ -420,7 +420,7 @@ class ClusterLeases:
         return True
 
     def what_is_left(self, lease: Lease) -> str:
-        """Return the name and the node of the lease's pod, and whether it is being deleted; "" if there is no pod."""
+        """Return the name and the node of the lease's pod, and whether it is being deleted; "" without a pod."""
         pod = self.state.pods.of(lease)
         if pod is None:
             return ""
@@ -510,7 +510,7 @@ def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -
 
 
 def _pool_of(pod: PodFacts, survey: PoolSurvey) -> str | None:
-    """Return the pool (devices of one kind) whose resource a pod requests. `None` if there is no such pool.
+    """Return the pool (devices of one kind) whose resource a pod requests. `None` if no pool matches.
 
     If several pools have that resource, the pool with the pod's node is returned.
     """

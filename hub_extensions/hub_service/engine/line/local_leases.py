@@ -65,7 +65,7 @@ class Gpus(Protocol):
 
 @dataclass(frozen=True)
 class MachineView:
-    """What one round has read from the machine: first the processes, then the GPUs.
+    """The state of the machine that one round has read: first the processes, then the GPUs.
 
     In this order no end of a process is missed in between.
 
@@ -371,7 +371,7 @@ class LocalLeases:
             why: the administrator's reason, for the journal.
 
         Raises:
-            Refused: 404 if there is no such lease, or it ends by itself; 400 if no reason is given.
+            Refused: 404 if the lease does not exist or ends by itself; 400 if no reason is given.
         """
         async with self.transaction(admit=True) as transaction:
             lease = self.state.leases.get(lease_id)
@@ -483,7 +483,7 @@ class LocalLeases:
         return next((s.device for s in self.state.devices.values() if s.device.uuid == first and s.present), None)
 
     def _used_below(self, pid: int) -> Device | None:
-        """Return the device on which the driver lists a process or one of its descendants. `None` if there is none."""
+        """Return the device on which the driver lists a process or one of its descendants. `None` if it lists none."""
         for state in self.state.devices.values():
             sample = self.state.samples.get(state.device.uuid)
             for user in sample.pids or () if sample else ():
@@ -536,7 +536,7 @@ class LocalLeases:
     def what_is_left(self, lease: Lease) -> str:
         """Return command, pid and account of the processes left of the server of this lease (right to a GPU).
 
-        "" if there are none.
+        "" if no process is left.
         """
         return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in self.processes(lease))
 

@@ -489,7 +489,7 @@ class Reconciler:
     def _ending_but_alive(self, server: HubServer) -> Lease | None:
         """Return the ending lease (right to a GPU) of a server whose process still lives.
 
-        `None` if there is no such lease.
+        `None` without such a lease.
         """
         mine = (each for each in self.state.leases.values() if (each.user, each.server) == (server.user, server.server))
         ending = next((each for each in mine if each.state is LeaseState.ENDING), None)

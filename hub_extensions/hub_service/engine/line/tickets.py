@@ -206,8 +206,8 @@ class Tickets:
             The ticket's status after that.
 
         Raises:
-            Refused: 404 if there is no such ticket, or the report is about another try to start the server (`attempt`)
-                than the last one.
+            Refused: 404 if the ticket does not exist, or the report is about another try to start the server
+                (`attempt`) than the last one.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
@@ -286,7 +286,7 @@ class Tickets:
             why: the administrator's reason, which the user sees; "" if none is given.
 
         Raises:
-            Refused: 404 if the user has no such ticket; 409 if its server is already starting.
+            Refused: 404 if the ticket is not the user's; 409 if its server is already starting.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)

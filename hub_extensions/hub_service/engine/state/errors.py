@@ -15,7 +15,7 @@ class Refused(Exception):
         message: what is wrong and what would be right, for a person.
         field: the field of the request that is wrong; "" if the whole request is wrong.
         reason: a stable code, for metrics and programs.
-        params: name -> value of the placeholders in the message; empty if the message has none.
+        params: name -> value of the placeholders in the message; empty without placeholders.
     """
 
     def __init__(

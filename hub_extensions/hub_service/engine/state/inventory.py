@@ -33,7 +33,7 @@ class Inventory:
     offer_config: OfferConfig
     """The administrator's settings of the offers."""
     offers: tuple[GpuOffer, ...] = ()
-    """What users can choose on the spawn form now. CPU only is always among the offers."""
+    """The choices on the spawn form now. CPU only is always among the offers."""
     devices: dict[str, DeviceState] = field(default_factory=dict)
     """`Device.identity` -> device, on one machine. A device that is gone stays while a lease (right to it) names it."""
     samples: Mapping[str, DeviceSample] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Inventory:
         return self.on_cluster and self.cluster is None
 
     def offer(self, offer_id: OfferId) -> GpuOffer | None:
-        """Return an offer (an option of the spawn form) by its id. `None` if there is no such offer now."""
+        """Return an offer (an option of the spawn form) by its id. `None` if it is not offered now."""
         return next((offer for offer in self.offers if offer.id == offer_id), None)
 
     def by_name(self, wanted: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
@@ -171,7 +171,7 @@ class Inventory:
         return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
 
     def device(self, identity: str) -> Device | None:
-        """Return a device by its `Device.identity`. `None` if there is none.
+        """Return a device by its `Device.identity`. `None` if no device has this identity.
 
         A device that has disappeared is still returned while a lease (a server's right to its GPU) names it.
         """

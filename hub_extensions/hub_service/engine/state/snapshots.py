@@ -1,4 +1,4 @@
-"""What was read last from the cluster and from the hub. Each is one immutable value that is replaced as a whole."""
+"""The last readings of the cluster and of the hub. Each is one immutable value that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ServerKey = tuple[str, str]  # user and server name
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """What was read last from a cluster: the counted devices, the offers, and admitted pods that find no node.
+    """The last reading of a cluster: the counted devices, the offers, and admitted pods that find no node.
 
     Attributes:
         survey: the pools (devices of one kind) with their counts.
@@ -29,7 +29,7 @@ class ClusterSnapshot:
             outside this hub holds it, or its node does not answer.
         held_back: ids of admitted tickets (places in line) that do not count towards the limit of simultaneous starts,
             because their pods have no node yet.
-        caution: a sentence for users about devices that the counts do not include; "" if there are none.
+        caution: a sentence for users about devices that the counts do not include; "" if the counts include all.
         held_up_on: offer in `held_up` -> the nodes on which nobody else is admitted. If an offer of `held_up` is
             missing here, that is so on all nodes.
         node_of: lease id -> the node of its pod.
@@ -66,7 +66,7 @@ class ServerPods:
     def of(self, lease: Lease) -> PodFacts | None:
         """Return the pod of the server of a lease (right to a GPU).
 
-        `None` if there is no pod, or if the pod has finished.
+        `None` without a pod, or if the pod has finished.
         """
         pod = self.by_lease.get(lease.id)
         if pod is None and lease.adopted:

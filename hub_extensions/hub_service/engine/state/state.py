@@ -88,7 +88,7 @@ class State(Inventory):
     policies: Policies = field(init=False)
     """The limits of culling: those of the configuration, and the rules of the policy file."""
     start_allowance: timedelta
-    """How long a start may take."""
+    """Maximum duration of a start."""
     notices: UserNotices
     """Notices for users without an open page."""
     revision: int = 0
@@ -448,7 +448,7 @@ class State(Inventory):
 
         Args:
             cause: why the server was stopped. `None` if it is not known.
-            rule: name of the policy file's rule that set the server's limits; "" if there is none.
+            rule: name of the policy file's rule that set the server's limits; "" if no rule applied.
         """
         self.culls[cause.value if cause else "unknown", rule] += 1
 
@@ -558,7 +558,7 @@ class State(Inventory):
     # -------------------------------------------------------------- the inventory
 
     def take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> None:
-        """Replace devices and measurements by what was just read from this machine's GPUs.
+        """Replace devices and measurements by a new reading of this machine's GPUs.
 
         Args:
             reading: the devices and measurements that the driver has just reported.
@@ -697,13 +697,13 @@ class State(Inventory):
         return {(stop.user, stop.server): stop.back for stop in self.stops.values() if stop.back is not None}
 
     def live_ticket(self, user: str, server: str) -> Ticket | None:
-        """Return the waiting or admitted ticket (place in line) of a server. `None` if it has no such ticket."""
+        """Return the waiting or admitted ticket (place in line) of a server. `None` without such a ticket."""
         return self.tickets.get(self.ticket_index.of_server(user, server))
 
     def lease_of(self, user: str, server: str) -> Lease | None:
         """Return the lease (the right to a GPU) under which a server runs or starts.
 
-        `None` if it has none, or if its lease is ending.
+        `None` without a lease, or if the lease is ending.
         """
         live = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
         own = (item for item in self.leases.values() if (item.user, item.server) == (user, server))

@@ -59,7 +59,7 @@ class TicketIndex:
             self.node_sets[ticket.id] = found
 
     def of_server(self, user: str, server: str) -> str:
-        """Return the id of a server's ticket (place in line); "" if it has none."""
+        """Return the id of a server's ticket (place in line); "" without a ticket."""
         return self._of_server.get((user, server), "")
 
     def queues(self, pool_of: Mapping[OfferId, str], tickets: Collection[Ticket]) -> Mapping[str, PoolQueue]:

@@ -42,7 +42,7 @@ class _TimedUse:
 
 
 class Dcgm:
-    """The measurements of the leased GPUs by DCGM; there are none without a Prometheus.
+    """The measurements of the leased GPUs by DCGM; empty without a Prometheus.
 
     Attributes:
         away_since: wall-clock time since which queries fail. `None` if the last query was answered, or none was sent.
@@ -64,7 +64,7 @@ class Dcgm:
     async def refresh(self) -> None:
         """Ask Prometheus once about the leased GPUs whose use the service cannot read itself.
 
-        Nothing is asked if there is no such GPU, or if no Prometheus is configured.
+        Nothing is asked if no such GPU is leased, or if no Prometheus is configured.
         """
         if self.prometheus is None:
             return
@@ -151,7 +151,7 @@ class Dcgm:
     def use(self, lease: Lease) -> DcgmUse | None:
         """Return DCGM's present measurement of the GPU of a lease (a server's right to it).
 
-        `None` if there is none, or if it is too old.
+        `None` without a measurement, or if it is too old.
         """
         kept = self._kept.get(_key(lease))
         if kept is None or self.state.clock.elapsed() > kept.until:
@@ -161,7 +161,7 @@ class Dcgm:
     def why_not(self, lease: Lease) -> str:
         """Return why Prometheus' last answer lacked the use of a lease's GPU, as a key of `core.gpu.dcgm.WHY`.
 
-        A lease is a server's right to its GPU. "" if the answer contained it, or if there was no answer.
+        A lease is a server's right to its GPU. "" if the answer contained it, or without an answer.
         """
         return "" if self.reading is None else self.reading.missing.get(_key(lease), "")
 
@@ -230,11 +230,11 @@ def open_prometheus(settings: Settings) -> Prometheus | None:
 
 
 def merged(sample: DeviceSample | None, use: DcgmUse | None) -> DeviceSample | None:
-    """Return the measurement of a device: the service's own, completed by DCGM's use if the service has no use.
+    """Return the measurement of a device: the service's own, completed by DCGM's use if it lacks the use.
 
     Args:
-        sample: the service's own measurement. `None` if there is none.
-        use: DCGM's measurement. `None` if there is none. If both are `None`, the result is `None`.
+        sample: the service's own measurement. `None` if the service has not measured the device.
+        use: DCGM's measurement. `None` if DCGM has not measured the device. If both are `None`, the result is `None`.
     """
     if use is None or (sample is not None and sample.used_percent is not None):
         return sample

@@ -202,7 +202,8 @@ class StopRunner(ServerEvidence):
         """Decide whether one server is kept, warned or stopped.
 
         Returns:
-            What the service remembered of the server, the same after the newest measurements, and the decision.
+            The facts that the service remembered of the server, the same after the newest measurements, and the
+            decision.
         """
         known = self.known(facts)
         seen = self.observe(facts, known, now)
@@ -219,7 +220,7 @@ class StopRunner(ServerEvidence):
         return facts, culling.announced(culling.settle(seen, decision), decision), decision
 
     def _warnings(self, before: ServerFacts, facts: ServerFacts, now: datetime) -> tuple[Delivery, ...]:
-        """Build the notices that tell a user without an open page when the server stops, if that was decided just now.
+        """Build the notices that warn a user without an open page of the server's stop, if that was decided just now.
 
         Empty if the announced time of the stop is unchanged, or if the user gave the GPU back or signed out.
 
@@ -359,7 +360,7 @@ class StopRunner(ServerEvidence):
     def _fault(self, stop: StopRecord, is_due: bool) -> tuple[StopFault, Reason] | None:
         """Return why a stop has passed its deadline, as a code and as a sentence. `None` if it has not.
 
-        If the hub has forgotten the server without stopping it, there is no alarm.
+        If the hub has forgotten the server without stopping it, no alarm is raised.
 
         Args:
             stop: the record of the stop.
@@ -681,8 +682,8 @@ class StopRunner(ServerEvidence):
     def without_orders(self, facts: ServerFacts, by: Withdrawal) -> Changes | None:
         """Return the changes that withdraw some orders to stop a server, with the notice for the user.
 
-        Other causes still stop the server at their own times. `None` if there is no such order, or if the stop cannot
-        be withdrawn any more.
+        Other causes still stop the server at their own times. `None` without such an order, or if the stop cannot be
+        withdrawn any more.
 
         Args:
             facts: what the service remembers of the server.

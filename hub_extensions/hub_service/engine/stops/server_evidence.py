@@ -1,8 +1,8 @@
 """Evidence about a running server's use of its GPU, and the decision that follows from it.
 
 The service's own measurement of the device counts first. While it is fresh, a server's report of more use does not
-change it. If the service has no measurement, DCGM's measurement counts; if DCGM has none, the server's own report. If
-there is none of the three, the use is unknown, and the server does not count as idle.
+change it. If the service has not measured the device, DCGM's measurement counts; if DCGM has not either, the server's
+own report. Without any of the three, the use is unknown, and the server does not count as idle.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class PresentEvidence:
 
     Attributes:
         policy: the limits of the server.
-        report: the last report of the server's extension. `None` if there is none, or if it is too old.
+        report: the last report of the server's extension. `None` without a report, or if it is too old.
         lease: the server's right to its GPU. `None` for a server without a GPU.
-        sample: the last measurement of its GPU. `None` if there is none, or if it is too old.
+        sample: the last measurement of its GPU. `None` without a measurement, or if it is too old.
         use: the use of the GPU in percent on which decisions are based. `None` if it is unknown.
     """
 
@@ -114,7 +114,7 @@ class ServerEvidence:
 
         Args:
             stop: the record of the server's stop. `None` if it is not being stopped.
-            sample: the last measurement of the GPU. `None` if there is none.
+            sample: the last measurement of the GPU. `None` without a measurement.
         """
         if stop is None or stop.began is None or stop.seen.at_work:
             return False
@@ -191,7 +191,7 @@ class ServerEvidence:
         return reported, sample.used_percent
 
     def _own_report(self, lease: Lease) -> ServerReport | None:
-        """Return the last report of the server's extension. `None` if there is none, or if it is too old.
+        """Return the last report of the server's extension. `None` without a report, or if it is too old.
 
         The report's GPU use is left out if DCGM shows that several servers share the card.
 
@@ -211,7 +211,7 @@ class ServerEvidence:
         return (None, "none") if sample is None or sample.used_percent is None else (sample.used_percent, sample.source)
 
     def sample_of(self, lease: Lease) -> DeviceSample | None:
-        """Return the present measurement of the GPU of a lease (a server's right to it). `None` if there is none.
+        """Return the present measurement of the GPU of a lease (a server's right to it). `None` without a measurement.
 
         Use and memory are those of this server, or `None` if they are not known. If several servers share a device, a
         measurement of an idle device means that all of them are idle. A measurement of a busy device does not show
@@ -256,11 +256,11 @@ class ServerEvidence:
     def _sample_by_server(self, lease: Lease, sample: DeviceSample | None) -> DeviceSample | None:
         """Return the measurement of a GPU with the use from the server's own report, because no other use is known.
 
-        The user can forge this report. If the report has no use, `sample` is returned.
+        The user can forge this report. If the report lacks the use, `sample` is returned.
 
         Args:
             lease: the server's right to its GPU.
-            sample: the measurement of memory, without use. `None` if there is none.
+            sample: the measurement of memory, without use. `None` without a measurement.
         """
         report = self._own_report(lease)
         if report is None or report.used_percent is None:
@@ -269,7 +269,7 @@ class ServerEvidence:
         return replace(reported, at=report.at, used_percent=report.used_percent, source="report")
 
     def report(self, user: str, server: str) -> ServerReport | None:
-        """Return the last report of the server's extension. `None` if there is none, or if it is older than 45 s."""
+        """Return the last report of the server's extension. `None` without a report, or if it is older than 45 s."""
         known = self.state.reports.get((user, server))
         if known is None or self.state.clock.now() - known[1] > REPORTS_LAST:
             return None

@@ -1,4 +1,4 @@
-"""Changes of the records of stops, with what the journal and the users are told of them.
+"""Changes of the records of stops, with the journal entries and the users' notices about them.
 
 `with_stops` is part of every transaction: it updates the records as servers and leases change. If a server disappears
 while it is being stopped, it counts as stopped by that stop. The journal and the user's notice contain the stop's

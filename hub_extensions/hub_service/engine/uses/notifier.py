@@ -315,7 +315,7 @@ class Notifier:
             warning: the notice that was sent.
 
         Returns:
-            Empty if the notice is no such warning, or if that stop is not announced any more.
+            Empty if the notice is not such a warning, or if that stop is not announced any more.
         """
         facts = self.state.facts.get(warning.run_of)
         if warning.kind in (READY, LETTER) or facts is None or facts.started != warning.run:

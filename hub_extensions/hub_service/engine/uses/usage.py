@@ -119,7 +119,7 @@ class _Following:
         return None if key in self.gone else self.uses.get(key) or self.state.uses.get(key)
 
     def _cpu_use(self, server: ServerKey) -> Use | None:
-        """Return the use that a server without a GPU has open. `None` if there is none.
+        """Return the open use of a server without a GPU, or `None` if no use is open.
 
         The index of these uses is built once for all changes.
         """
@@ -192,7 +192,7 @@ class _Following:
         return self._end_here((lease.user, lease.server), lost=was is LeaseState.LOST)
 
     def _end_here(self, server: ServerKey, *, lost: bool = False) -> UseEnd:
-        """Return for what cause a running server ends.
+        """Return the cause for which a running server ends.
 
         If the service is stopping the server, the cause of that stop counts.
 

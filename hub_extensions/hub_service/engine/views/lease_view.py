@@ -18,7 +18,7 @@ from hub_extensions.hub_service.engine.views.presenters import other_ends
 
 
 class LeaseUse(NamedTuple):
-    """How busy the device of a running lease (a server's right to its GPU) is, for the metrics.
+    """The use of the device of a running lease (a server's right to its GPU), for the metrics.
 
     Attributes:
         offer: the offer of the lease.

@@ -1,4 +1,4 @@
-"""What the hub's pages show to one user: tickets (places in line), servers and failed starts.
+"""The contents of the hub's pages for one user: tickets (places in line), servers and failed starts.
 
 For administrators, the failed starts of all users.
 """

@@ -1,4 +1,4 @@
-"""What concerns a single server: the reports of its extension, what the extension may read, and its button *Keep*.
+"""The views of a single server: the reports of its extension, what the extension may read, and its button *Keep*.
 
 *Keep* protects a server for a while from being stopped as idle, or extends its time limit.
 """
@@ -178,8 +178,8 @@ class ServerView:
     def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
         """Return what the button *Keep* would add now, and how often the user may still press it.
 
-        *Keep* protects the server from being stopped as idle, or extends its lifetime. `None` if the panel has no such
-        button.
+        *Keep* protects the server from being stopped as idle, or extends its lifetime. `None` if the panel does not
+        show the button.
 
         Args:
             facts: what culling knows about the server.
@@ -204,8 +204,8 @@ class ServerView:
             lease: the server's right to its GPU. `None` for CPU only.
 
         Returns:
-            `None` if the server has no GPU, if the service can read the use from the card itself, or if DCGM has no
-            value.
+            `None` if the server has no GPU, if the service can read the use from the card itself, or if DCGM has not
+            measured it.
         """
         if lease is None:
             return None

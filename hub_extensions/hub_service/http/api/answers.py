@@ -63,7 +63,7 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
 def is_our_fault(error: BaseException | None) -> bool:
     """Return whether an exception is a fault of this service. Such exceptions are logged with their traceback.
 
-    False if `error` is `None`, because there was no exception.
+    False if `error` is `None`, which means that nothing was raised.
     """
     return problem_of(error)[1] is OUR_FAULT
 

@@ -219,7 +219,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         self.finish(self.settings["error_page"](self, problem, status_code))
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> Any:
-        """Finish the answer with this last part of its body; `None` if there is none.
+        """Finish the answer with this last part of its body; `None` if nothing is left to send.
 
         An answer to the hub is signed.
         """

@@ -47,7 +47,7 @@ class Method:
 
     Attributes:
         does: the summary in the OpenAPI document, one sentence.
-        takes, gives: types of the request's body and of the answer; `None` if there is no body.
+        takes, gives: types of the request's body and of the answer; `None` without a body.
         many: whether the answer is a list of `gives`.
         status: HTTP status of a successful answer.
         media: content type of a body that is not JSON.

@@ -178,7 +178,7 @@ class AdminOrder(Form):
 
     @property
     def about(self) -> str:
-        """The user, device or node that the administrator's order concerns; "" if the form has no such field."""
+        """The user, device or node that the administrator's order concerns; "" if the form lacks the field."""
         return self.get_body_argument("about", "")[:LONGEST_SEARCH]
 
     def write_receipt(
@@ -208,7 +208,7 @@ class AdminOrder(Form):
 
     @property
     def why(self) -> str:
-        """The reason that the administrator has entered in the form; "" if there is none."""
+        """The reason that the administrator has entered in the form; "" without a reason."""
         return self.get_body_argument("why", "")
 
 

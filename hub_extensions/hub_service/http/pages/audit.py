@@ -1,4 +1,4 @@
-"""The page of what culling and administrators did to servers, also as CSV.
+"""The page of the actions of culling and administrators on servers, also as CSV.
 
 Its rows come from the journal, the store's log of the service's decisions. Administrators see all rows, other users
 only those about their own servers. ``jupyterhub-gpu audit`` prints the whole journal.
@@ -71,7 +71,7 @@ class Audit(Page):
 
     @property
     def words(self) -> str:
-        """The search words in the query; "" if the caller is no administrator. Only administrators can search."""
+        """The search words in the query; "" if the caller is not an administrator. Only administrators can search."""
         return self.get_query_argument("words", "")[:LONGEST_WORDS] if self.everybody else ""
 
     @property

@@ -71,7 +71,7 @@ def ended_recently(uses: Sequence[OwnUse], now: datetime) -> OwnUse | None:
         now: by the wall clock.
 
     Returns:
-        `None` if the last server ended earlier or as its user asked, or if there was none.
+        `None` if the last server ended earlier or as its user asked, or if `uses` is empty.
     """
     last = next(iter(uses), None)
     return last if last is not None and last.unasked and now - last.ended < LATELY else None

@@ -293,7 +293,7 @@ class StaticFile(Page):
     framed = False
 
     def not_logged_in(self) -> Person:
-        """Refuse a reader without a login with 403, because a login page is no style sheet or script."""
+        """Refuse a reader without a login with 403, because a login page is not a style sheet or script."""
         return Route.not_logged_in(self)
 
     async def get(self, name: str) -> None:

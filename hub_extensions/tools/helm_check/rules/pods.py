@@ -242,7 +242,7 @@ def _limits_servers(manifest: Tree) -> bool:
 def _restricted(release: Release) -> str:
     """Return the name of the rule that refuses privileged or root containers in users' pods, for a finding.
 
-    It is the Pod Security level of the namespace, or ``runAsNonRoot`` of the pod. "" if there is no such rule.
+    It is the Pod Security level of the namespace, or ``runAsNonRoot`` of the pod. "" without such a rule.
     """
     for manifest in release.manifests:
         level = find(manifest, ("metadata", "labels", "pod-security.kubernetes.io/enforce"))
