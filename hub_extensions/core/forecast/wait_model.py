@@ -71,8 +71,8 @@ class WaitModel:
             pool: the devices of one kind for which the user waited.
             played: the interval that was simulated when the user joined.
             waited: seconds that the user waited.
-            at_most: the longest wait, in seconds, that enforced limits allowed when the user joined. None if there was
-                no such limit.
+            at_most: the longest wait, in seconds, that enforced limits allowed when the user joined. None without a
+                limit.
             joined: when the user joined, by any clock. Infinite if not known.
         """
         self._episodes.setdefault(pool, BusyEpisodes()).matured(played, waited, at_most, joined)

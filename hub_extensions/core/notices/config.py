@@ -26,7 +26,7 @@ Your server{% if server %} {{ server }}{% endif %} runs on {{ title }}:
 
 @dataclass(frozen=True)
 class NoticeConfig:
-    """Settings of notices that a GPU is ready, for users who have closed the page. Without a channel, none is sent."""
+    """How users who have closed the page are notified that their GPU is ready. Nothing is sent without a channel."""
 
     section: ClassVar[str] = "GpuNotices"
 

@@ -95,8 +95,8 @@ class UserOptions:
         Args:
             fields: name of a field -> its values.
             also: keys that are kept in `others`; any other unknown key is refused. None keeps every key.
-            others: options that the spawner which this package extends has read from its own fields; None if there are
-                none.
+            others: options that the spawner which this package extends has read from its own fields; None without such
+                options.
 
         Raises:
             UserOptionsError: a field is unknown, or a value is not of the form that `from_dict` accepts.

@@ -64,7 +64,7 @@ def merged(claims: Claims, more: Claims) -> Claims:
 
 
 def text_of(claims: Claims, name: str) -> str:
-    """Return a claim that is a text; "" if it is missing, is no text, is not printable or is too long."""
+    """Return a claim that is a text; "" if it is missing, is not a text, is not printable or is too long."""
     value = claims.get(name)
     if not isinstance(value, str) or len(value) > MAX_SUBJECT_LENGTH or not value.isprintable():
         return ""

@@ -49,7 +49,7 @@ def in_pieces(reasons: Iterable[Reason], t: Catalogue = ENGLISH, between: str = 
 
 
 def plain_pieces(text: str, t: Catalogue = ENGLISH) -> Pieces:
-    """Return a text that has no code of a reason as one piece; no piece if the text is "".
+    """Return a text without the code of a reason as one piece; no piece if the text is "".
 
     Such a text comes from an older version or another program. It is translated if the catalogue knows it.
     """

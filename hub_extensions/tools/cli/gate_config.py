@@ -130,7 +130,7 @@ def _apps(file: str | None, known: GateSettings | None, url: str) -> AppCatalogu
     Args:
         file: the file of the catalogue; None to use the apps of the gate's settings. If the settings name a file, its
             current content is used.
-        known: the gate's settings; None if there are none. If `file` is None too, no apps are returned.
+        known: the gate's settings; None without settings of a gate. If `file` is None too, no apps are returned.
         url: public address of the gate.
     """
     from hub_extensions.adapters.apps.app_catalogue import CatalogueError, checked_catalogue
