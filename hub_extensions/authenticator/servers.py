@@ -185,10 +185,12 @@ class UserServers:
         return report
 
     async def report_without_session(self, people: Mapping[str, datetime], drain_after: timedelta | None) -> bool:
-        """Report to the GPU service the users who have servers but no session.
+        """Report to the GPU service the users who have servers but no session that the provider still confirms.
+
+        It is then unknown whether their accounts still exist, and the service may stop their idle servers.
 
         Args:
-            people: user name -> since when it is unknown whether the account still exists.
+            people: user name -> since when that is unknown.
             drain_after: time after which their servers stop once they are idle; `None` if they do not stop for this
                 reason.
 

@@ -107,7 +107,7 @@ class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignor
     """``/hub/oauth_callback``: the address to which the browser returns from the provider."""
 
     identified_person: Any = None
-    """The person whom the authenticator identified, until the session is linked to it."""
+    """The person whom the authenticator identified; `None` before that, and again once the session is linked to it."""
     sign_on_refusal = "not-allowed"
     """Cause in the audit log if the hub refuses the user without a reason."""
 

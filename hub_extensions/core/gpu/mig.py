@@ -90,11 +90,13 @@ class ProfileRow:
 
     Attributes:
         name: the profile's name, such as ``1g.5gb``.
+        kind: the name without the memory, such as ``1g+me``, which is the same on GPUs of other sizes.
         profile_id: id for ``nvidia-smi mig -cgi``, which means different profiles on different GPUs.
         compute_slices: compute slices of an instance.
         memory_slices: memory slices of an instance, which is also the size of its placement.
         memory_gib: real memory.
         sm: streaming multiprocessors.
+        copy_engines, decoders, encoders, jpeg, ofa: number of these engines of an instance.
         max_instances: maximum number of instances on one GPU.
         starts: legal start positions in memory slices, ascending.
     """

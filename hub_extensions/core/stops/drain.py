@@ -41,11 +41,13 @@ class DrainSeen:
     hook_ended: datetime | None = None
 
     def after(self, report: ServerReport, at: datetime, wall: datetime) -> DrainSeen:
-        """Return the updated value after one more report of the server.
+        """Return these facts with those of one more report of the server.
 
         Args:
-            at: when the report came, on the running clock.
-            wall: when the report came, by the wall clock.
+            report: the report.
+            at: when the report came, on the running clock (which stands still while hub or service is down). The times
+                of the pages go by it.
+            wall: when the report came, by the wall clock. The time of the hook goes by it.
         """
         ended = report.hook_ran and report.draining is False
         return DrainSeen(

@@ -313,10 +313,11 @@ def calm(record: StopRecord) -> StopRecord:
 
 
 def withdraw(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord | None:
-    """Record that a person withdrew the last cause that is due. Return `None` if no cause is left.
+    """Return the record of a stop after a person has withdrawn a cause. `None` if no cause is left.
 
     Args:
-        causes: the causes of which the user is still warned, first the one that stops the server.
+        record: the record before.
+        causes: the causes that are left and of which the user is warned, first the one that stops the server.
     """
     after = _as_announced(record, StopEvent.WITHDRAWN)
     if causes:

@@ -157,7 +157,7 @@ def check(options: CheckOptions) -> CheckReport:
 
 
 def _in(manifest: Tree, namespace: str) -> Tree:
-    """Return a manifest with its namespace filled in; the default is the namespace of the release."""
+    """Return a manifest with this namespace, unless the manifest names one."""
     metadata = as_tree(manifest.get("metadata"))
     return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}}
 

@@ -26,7 +26,7 @@ class OwnUse:
     """One row of the page: a use (one server's time with a GPU, or without one), as text in the reader's language.
 
     Attributes:
-        began: when the server was ready.
+        began: when the server was ready; for a start that failed, when the GPU was given, or when the start ended.
         ended: when the use ended.
         server: name of the server; "" is the default server.
         offer: id of the offer with which it ran.
