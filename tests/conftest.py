@@ -44,6 +44,7 @@ UNPRIVILEGED = 65534
 MAY_BE_AWAY = {"gpu": "TEST_GPU", "chart": "TEST_CHART", "kube-router": "TEST_KUBE_ROUTER"}
 """What nobody can be asked to have, and what says that it is there: without it a test is *not run*, also for CI."""
 LONGEST = tuple(Path(__file__).parent / name for name in ("loop", "spawner", "tools/helm_check"))
+"""Folders whose long modules begin first. In the whole run only the first: the others' peaks would be at one time."""
 FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 
 
@@ -120,7 +121,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if (seed := config.getoption("--shuffle")) is not None:
         shuffle(items, seed)
     else:
-        in_order(items)
+        in_order(items, config.getoption("--tier"))
     seconds = float(config.getini("timeout") or 0)
     tier, older = config.getoption("--tier"), tiers.older_hub()
     chosen, left_out = [], {}
@@ -164,10 +165,14 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return None if seed is None else f"order: --shuffle {seed}"
 
 
-def in_order(items: list[pytest.Item]) -> None:
+def in_order(items: list[pytest.Item], tier: str) -> None:
     """The longest first, then modules with more than quick tests: the last are short on every worker."""
     long = {item.path for item in items if tiers.tier_of({mark.name for mark in item.iter_markers()}) != tiers.QUICK}
-    longest = {path for path in long if any(path.is_relative_to(each) for each in LONGEST)}
+    longest = {
+        path
+        for path in long
+        if any(path.is_relative_to(each) for each in (LONGEST[:1] if tier == tiers.WHOLE else LONGEST))
+    }
     items.sort(key=lambda item: (item.path not in longest, item.path not in long))
 
 
