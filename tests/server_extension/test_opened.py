@@ -24,8 +24,7 @@ def test_an_authenticated_request_of_its_api_opens_a_server_and_no_other_does(tm
 
     def opened() -> bool:
         before = len(service.reports)
-        # a minute: who was not answered in time asks less often for a while
-        until(lambda: len(service.reports) >= before + 2, 60.0, what="a report of after the request")
+        until(lambda: len(service.reports) >= before + 2, what="a report of after the request")
         return bool(service.reports[-1]["opened"])
 
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -92,17 +91,19 @@ def refused(hub: Hub, user: str, options: object) -> str:
     """What a start that is turned down says, at once or on its waiting page.
 
     A hub that is refused just when its patience for a quick start ends (1 s) answers 201, though nothing was started.
-    If it has forgotten the start by the time that its progress is asked for, it is started, and refused, once more.
+    Its answer about the progress is then 400, and the sentence stands on the page that the user opens.
     """
-    for _ in range(5):
-        answer = hub.spawn(user, options)
-        if not answer.ok:
-            return str(answer.json()["message"])
-        with contextlib.suppress(requests.HTTPError):
-            last = events(hub, user)[-1]
-            assert last.get("failed"), last
-            return str(last["message"])
-    raise AssertionError("the hub had forgotten each start before its progress was asked for")
+    answer = hub.spawn(user, options)
+    if not answer.ok:
+        return str(answer.json()["message"])
+    try:
+        last = events(hub, user)[-1]
+    except requests.HTTPError as problem:
+        assert problem.response.status_code == 400
+        page = hub.login(user).get(f"{hub.url}/hub/spawn-pending/{user}").content.decode()
+        return page.partition('id="gpu-refused"')[2]
+    assert last.get("failed"), last
+    return str(last["message"])
 
 
 def in_finnish(hub: Hub, user: str) -> str:

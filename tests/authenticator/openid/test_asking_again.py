@@ -392,9 +392,12 @@ async def test_between_many_who_are_due_nothing_is_waited_for(monkeypatch: pytes
     monkeypatch.setattr(recheck, "TICK_SECONDS", 3600.0)
     at_any_pace(monkeypatch)
     async with asking(90, monkeypatch) as (place, _):
+        place.provider.answers.clear()  # until as many wait as may, however slow the machine is
+        await until(lambda: place.provider.at_once == MIN_CONCURRENT)
+        place.provider.answers.set()
         await until(lambda: len(place.provider.asked) == 90)
         assert set(place.provider.asked.values()) == {1}
-        assert 1 < place.provider.most_at_once <= MIN_CONCURRENT == 5
+        assert place.provider.most_at_once == MIN_CONCURRENT == 5
 
 
 async def test_where_eight_in_a_second_are_too_few_more_are_asked_about_at_a_time(

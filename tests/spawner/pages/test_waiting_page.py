@@ -25,7 +25,7 @@ c.Spawner.environment = {"FAKE_SINGLEUSER_SLOW": lambda spawner: "60" if spawner
 """
 BEN_IS_SLOW = """
 c.Spawner.environment = {"FAKE_SINGLEUSER_SLOW": lambda spawner: "60" if spawner.user.name == "ben" else "0"}
-c.Spawner.http_timeout = 2
+c.Spawner.http_timeout = 6
 """
 RECORDER = """
 window.Notification = class {
@@ -164,7 +164,7 @@ def test_a_start_that_failed_is_told_alike_live_after_a_reload_and_by_the_next_h
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
     """The stock hub says "Server at http://127.0.0.1:… didn't respond", and after a restart nothing at all."""
-    told = "Your server was started and did not answer within 2 s, so it was ended. Your GPU was given back."
+    told = "Your server was started and did not answer within 6 s, so it was ended. Your GPU was given back."
     with hub_with_ada(tmp_path, service, BEN_IS_SLOW) as hub:
         with browser_page(browser) as page:
             log_in(page, hub, "ben", "/hub/home")  # takes longer than the start may, on a busy machine
@@ -178,8 +178,7 @@ def test_a_start_that_failed_is_told_alike_live_after_a_reload_and_by_the_next_h
                 return page.locator("#gpu-refused p, #gpu-refused button, #gpu-refused a").all_inner_texts()
 
             live = shown()
-            status = page.locator("#gpu-status").all_text_contents()  # none if the start was over before the page came
-            assert status in ([""], []), "no screen reader finds that it is starting"
+            assert page.text_content("#gpu-status") == "", "no screen reader finds that it is starting"
             assert live[-2:] == ["Try again with MIG 2g.10gb", "Choose another"] and "Your place is kept" in live[1]
             page.reload()
             assert shown() == live
@@ -193,7 +192,7 @@ def test_a_start_that_failed_is_told_alike_live_after_a_reload_and_by_the_next_h
             page.wait_for_selector("#gpu-form")
         assert "Traceback" not in hub.log()
         assert [(each.how, each.reason, each.seconds) for each in service.told_of(Ended)] == [
-            ("failed", "no-answer", 2.0)
+            ("failed", "no-answer", 6.0)
         ]
 
 
