@@ -70,8 +70,7 @@ class EndReport:
         servers_stopped: names of the servers that stop.
         stops_at: when the last of these servers stops; `None` if none stops.
         servers_kept: names of the servers that keep running.
-        servers_asked: names of the servers that were told of the end and asked the hub again whether the person behind
-            each of their open pages is signed in.
+        servers_asked: names of the servers that got a request to check their open pages with the hub again, and did.
         milliseconds: how long it took.
         gate_told: True if the gate has confirmed the end. False if it has not answered yet and will be called again.
             `None` without a gate.
