@@ -21,15 +21,8 @@ from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.queue.wait_bound import RELEASE_ALLOWANCE, START_ALLOWANCE
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in
-from hub_extensions.core.sign_on import (
-    SignOnConfig,
-    claims,
-    events,
-    id_token,
-    identity,
-    logout_token,
-    recheck,
-)
+from hub_extensions.core.sign_on import SignOnConfig, claims, events, id_token, identity, logout_token, recheck
+from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.core.stops import turns
 from hub_extensions.core.text import translation
 from hub_extensions.core.tokens import SHORTEST_TOKEN
@@ -122,6 +115,16 @@ def test_what_holds_where_an_admin_says_nothing() -> None:
         (OfferConfig, {}),
         (ClusterConfig, dict.fromkeys(("capacity", "orphaned_pod_minutes", "unschedulable_seconds"), (0, None))),
         (ServiceConfig, {"port": (1, 65535)}),
+        (
+            GateConfig,
+            {
+                "port": (1, 65535),
+                "cache_seconds": (0, 60),
+                "assertion_seconds": (40, 600),
+                "audit_minutes": (0, None),
+                **dict.fromkeys(("idle_hours", "lifetime_hours"), (0.1, None)),
+            },
+        ),
         (NoticeConfig, {"smtp_port": (1, 65535), "delay_seconds": (0, 3600)}),
     ],
 )  # fmt: skip

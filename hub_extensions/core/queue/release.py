@@ -90,8 +90,6 @@ def marks_are_evidence(sight: Sight, accounts: Collection[int], *, seen_here: bo
 
 def is_gone(signs: LeaseSigns) -> bool:
     """Return whether no process of the server of a running lease is left. The hub's report is not used."""
-    if signs.process:
-        return False
     if signs.has_process:
         return signs.process is False
     return signs.marks_are_evidence and not signs.marked and (signs.adopted or signs.unseen)
