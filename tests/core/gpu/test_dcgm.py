@@ -160,11 +160,19 @@ def test_the_labels_that_a_pipeline_writes_are_described_and_whether_they_can_be
     assert text in found and found.endswith("(2 series).")
 
 
-def test_a_card_that_nobody_uses_names_no_pod_and_is_no_finding_beside_one_that_somebody_uses() -> None:
-    free, used = ({"__name__": USE, "UUID": "GPU-1", **pod} for pod in ({}, A_POD))
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        ({"UUID": "GPU-1", **A_POD}, "can be used"),
+        ({"device": "nvidia0", **A_POD}, "no label is the UUID of the card"),
+        ({"UUID": "GPU-1", "pod_name": "jupyter-ada"}, "pod_name is a pod, and no label its namespace"),
+    ],
+)
+def test_a_card_that_nobody_uses_is_no_finding_beside_one_that_a_pod_uses(labels: dict[str, str], text: str) -> None:
+    free, used = {"__name__": USE, "UUID": "GPU-2"}, {"__name__": USE, **labels}
     assert len(describe([free])) == 1
     (found,) = describe([free, used])
-    assert "can be used" in found
+    assert text in found
 
 
 # ------------------------------------------------------------------ each trap
