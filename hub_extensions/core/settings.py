@@ -115,6 +115,9 @@ def settings_in(value: type[Any]) -> Mapping[str, Setting]:
     """Return field name -> setting for a dataclass, in the order of its fields.
 
     Fields that were not made with `setting` are left out.
+
+    Args:
+        value: the dataclass.
     """
     return _settings_in(cast(Any, value))
 
@@ -132,7 +135,15 @@ def _settings_in(value: Any) -> Mapping[str, Setting]:
 
 
 def spelled(value: type[Any], name: str) -> str:
-    """Return the full name of a field's setting, such as ``c.GpuCulling.idle_minutes``; "" if it is not a setting."""
+    """Return the full name of a setting, such as ``c.GpuCulling.idle_minutes``.
+
+    Args:
+        value: the dataclass that has the setting as a field.
+        name: name of the field.
+
+    Returns:
+        "" if the field is not a setting, that is, was not made with `setting`.
+    """
     about = settings_in(value).get(name)
     if about is None:
         return ""
@@ -147,10 +158,11 @@ def check_name(section: str, key: str = "") -> None:
     """Refuse the earlier name of a section or setting that was renamed.
 
     Args:
+        section: the section, such as ``GpuCulling``.
         key: name of a setting in the section; "" checks the section's own name.
 
     Raises:
-        ValueError: the name is an earlier one; the message has today's name.
+        ValueError: the name is an earlier one; the message has the present name.
     """
     name = f"{section}.{key}" if key else section
     if name in RENAMED:

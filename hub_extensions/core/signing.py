@@ -57,7 +57,11 @@ class SignedRequest:
     body: str
 
     def signed(self, secret: str) -> str:
-        """Return the value of the request's header ``Authorization``, which contains the signature."""
+        """Return the value of the request's header ``Authorization``, which contains the signature.
+
+        Args:
+            secret: the secret that hub and service share.
+        """
         return (
             f"{SCHEME} life={self.life}, time={_spelled(self.time)}, clock={_spelled(self.clock)}, nonce={self.nonce}, "
             f"body={self.body}, signature={self._signature(secret)}"
@@ -115,7 +119,11 @@ class SignedAnswer:
     body: str
 
     def signed(self, secret: str) -> str:
-        """Return the value of the answer's header `ANSWER_HEADER`, which contains the signature."""
+        """Return the value of the answer's header `ANSWER_HEADER`, which contains the signature.
+
+        Args:
+            secret: the secret that hub and service share.
+        """
         return (
             f"life={self.life}, time={_spelled(self.time)}, clock={_spelled(self.clock)}, "
             f"signature={self._signature(secret)}"
@@ -151,6 +159,7 @@ def signed_line(secret: str, nonce: str, number: int, line: bytes) -> bytes:
     """Return a line of a streamed answer with its signature in front.
 
     Args:
+        secret: the secret that hub and service share.
         nonce: nonce of the request that opened the stream.
         number: position of the line in the stream; it is signed, so that no line can be left out or repeated unnoticed.
     """
@@ -161,6 +170,7 @@ def line_of(secret: str, nonce: str, number: int, signed: bytes) -> bytes | None
     """Return a line of a streamed answer without its signature; `None` if the signature is invalid.
 
     Args:
+        secret: the secret that hub and service share.
         nonce: nonce of the request that opened the stream.
         number: the line's position in the stream, which is signed too.
         signed: the line with its signature in front, as `signed_line` made it.

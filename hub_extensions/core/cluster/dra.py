@@ -226,6 +226,10 @@ def _with_own(name: str, draws: CounterDraws) -> CounterDraws:
 
     The additional counter ensures that the device can be allocated only once. The result is the same object for devices
     of the same name on all nodes, so that counts can be cached by identity.
+
+    Args:
+        name: name of the device.
+        draws: the counters that the device consumes on its card, with the amounts.
     """
     return ((*own_counter(name), 1), *draws)
 

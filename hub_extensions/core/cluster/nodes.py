@@ -149,7 +149,7 @@ class DeviceKind:
         virtual: whether the node has only a part of a card from a hypervisor.
         doubted: whether the labels leave open if the cards are shared.
         wanted_id: the offer's id that the administrator has chosen for the resource; "" without such a setting.
-        key: key of the pool, computed once because every count uses it.
+        key: a text of base, product, resource and mechanism that identifies the pool of such devices.
     """
 
     base: str
@@ -210,7 +210,12 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """All devices of a node, by kind, and its resources that are not offered."""
+    """The result of counting the devices of one node.
+
+    Attributes:
+        parts: the devices, by kind.
+        left_out: the resources whose devices are not offered, with the reasons.
+    """
 
     parts: tuple[NodeShare, ...]
     left_out: tuple[LeftOut, ...]

@@ -191,7 +191,7 @@ def _sizes_not_offered(pool: Pool, offers: OfferConfig, cluster: ClusterConfig) 
 
 
 def _sharing_mechanism(pool: Pool, cluster: ClusterConfig) -> Mechanism | None:
-    """Return the mechanism by which parts of these devices are given; None if devices are given only as a whole."""
+    """Return the mechanism by which a part of a device of this pool is given; None if only whole devices are given."""
     if pool.mechanism is Mechanism.HAMI and cluster.fraction_scheduler == "hami":
         return Mechanism.HAMI
     kai = cluster.fraction_scheduler == "kai" and pool.base == "gpu" and pool.mechanism is Mechanism.WHOLE

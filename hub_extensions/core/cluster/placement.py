@@ -61,6 +61,7 @@ def can_use_node(demands: PodDemands, volumes: Iterable[VolumeFacts], node: Node
     """Return whether the scheduler's filters accept the node for the pod, regardless of its free resources.
 
     Args:
+        demands: the pod's requirements on its node.
         volumes: the volumes that restrict the pod.
     """
     return (
@@ -77,7 +78,11 @@ def matches_any_term(terms: tuple[Term, ...] | None, node: NodeFacts) -> bool:
 
 
 def _holds(wanted: Requirement, node: NodeFacts) -> bool:
-    """Return whether a node meets a requirement, as in ``apimachinery/pkg/labels``. A missing label meets ``NotIn``."""
+    """Return whether a node meets a requirement, as in ``apimachinery/pkg/labels``. A missing label meets ``NotIn``.
+
+    Args:
+        wanted: the requirement.
+    """
     if wanted.of_field:
         there: str | None = node.name if wanted.key == NAME_FIELD else None
         if there is None:

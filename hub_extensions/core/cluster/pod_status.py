@@ -332,7 +332,12 @@ _NOT_MADE = frozenset({"CreateContainerConfigError", "CreateContainerError", "Pr
 
 
 def _waits(view: _PodView, reasons: frozenset[str]) -> tuple[Json, Json] | None:
-    """Return the first container that waits for one of these reasons, and its waiting state; None without one."""
+    """Return the first container that waits for one of these reasons, and its waiting state; None without one.
+
+    Args:
+        view: the pod with its events.
+        reasons: the reasons in the state ``waiting`` of a container.
+    """
     for container in view.containers():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in reasons:
@@ -354,7 +359,12 @@ def _image(view: _PodView) -> PodState | None:
 
 
 def _image_name(view: _PodView, container: Json) -> str:
-    """Return the name of a container's image; "" if it is not known."""
+    """Return the name of a container's image; "" if it is not known.
+
+    Args:
+        view: the pod with its events.
+        container: the status of the container.
+    """
     spec = view.pod.get("spec") or {}
     for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         if one.get("name") == container.get("name") and one.get("image"):
@@ -379,6 +389,11 @@ def _for_long(view: _PodView, enough: timedelta, *reasons: str) -> bool:
     """Return whether the first event with one of these reasons is at least `enough` ago.
 
     Without such an event, the time since the pod was scheduled counts.
+
+    Args:
+        view: the pod with its events.
+        enough: how long ago the event has to be.
+        reasons: the reasons of the event.
     """
     firsts = [
         when(event.get("firstTimestamp")) or event_time(event)

@@ -135,8 +135,9 @@ class PoolSurvey:
         pools: pools by id.
         bound: ids of leases (rights of servers to a device) whose pods are bound to a node, so that their devices are
             already counted as used.
-        names: key of each pool that ever existed -> its id. The next survey needs it, because an id is never given to
-            other devices.
+        names: key of each pool that ever existed -> its id. The key is an internal text that describes the kind of its
+            devices (`DeviceKind.key`); the id is the name that users and settings use. The next survey needs `names`,
+            because an id is never given to other devices.
         left_out: nodes and resources whose devices are not offered, for administrators.
         configured: True if the totals come from the administrator's settings, because the hub is not allowed to read
             nodes, or pods of other namespaces.
@@ -166,8 +167,9 @@ def survey_pools(
     Args:
         view: the objects of the cluster.
         offers, config: the settings.
-        names: key of each pool that existed in any earlier survey -> its id (`PoolSurvey.names` of the last survey).
-            Empty for the first survey.
+        names: key of each pool that existed in any earlier survey -> its id (`PoolSurvey.names` of the last survey). A
+            key describes the kind of the pool's devices; an id is what users and settings call the pool. Empty for the
+            first survey.
         leases: ids of this hub's leases. A pod whose label has another lease, or none, is not a server of this hub.
         ours: uids of further pods that are servers of this hub: those started before this package was installed.
         kept: a cache of the devices of each node; None counts every node again.
@@ -336,9 +338,10 @@ def _name(
 ) -> tuple[dict[str, OfferId], dict[str, str]]:
     """Return key -> id of all existing pools, and key -> id of all pools that ever existed.
 
-    A pool keeps its id, even if its cards get a product label later, when GPU Feature Discovery is installed. A new
-    pool gets the plain id if it is the only one of its kind, otherwise an id with its product. A pool of a claim
-    template is named after the template, and a pool of a renamed resource gets the administrator's id.
+    A key describes the kind of a pool's devices. An id is what users and settings call the pool. A pool keeps its id,
+    even if its cards get a product label later, when GPU Feature Discovery is installed. A new pool gets the plain id
+    if it is the only one of its kind, otherwise an id with its product. A pool of a claim template is named after the
+    template, and a pool of a renamed resource gets the administrator's id.
 
     Args:
         parts: key of a pool -> its devices on each node.
@@ -518,7 +521,10 @@ def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, st
     """Count all pools by the administrator's capacity minus the visible pods, because the nodes may not be read.
 
     Args:
-        names: key of each pool that existed in any earlier survey -> its id. The result has the same names.
+        view: the objects of the cluster.
+        config: the settings, with the number of devices for each pool's id.
+        names: key of each pool that existed in any earlier survey -> its id. A key describes the kind of the pool's
+            devices; an id is what users and settings call the pool. The result has the same `names`.
         holders: the pods that hold devices.
     """
     why = "this hub may not read the nodes: the totals are what c.GpuCluster.capacity says"

@@ -45,6 +45,10 @@ def kai_share(memory_mib: int, card_bytes: int) -> int:
     """Return an amount of memory as a share of a card, in thousandths, rounded up.
 
     The card's memory is first rounded down to hundreds of MiB, as KAI-Scheduler does.
+
+    Args:
+        memory_mib: the amount in MiB.
+        card_bytes: memory of the card in bytes.
     """
     counted = card_bytes // MIB // 100 * 100
     return ceil(Decimal(memory_mib) * WHOLE / counted) if counted else WHOLE

@@ -116,6 +116,11 @@ def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datet
     """Return when the lifetime ends this server at the latest; `None` if no lifetime is enforced.
 
     This is not before its user was warned for long enough, and not before a time that a countdown has shown.
+
+    Args:
+        facts: what the service remembers of the server.
+        policy: the limits for this server.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     found = _lifetime_end(evidence_of(facts, use_known=False), policy)
     if found is None or not policy.enabled or policy.never:
@@ -176,7 +181,12 @@ def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCaus
 
 
 def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
-    """Return how long this server's GPU may be idle now, and the code of the reason why this limit applies."""
+    """Return how long this server's GPU may be idle now, and the code of the reason why this limit applies.
+
+    Args:
+        evidence: everything that is known about the server.
+        policy: the limits for this server.
+    """
     limit, code = policy.idle_by_offer.get(evidence.offer, policy.idle), "idle"
     held = policy.holds_memory
     if held is not None and held > limit and evidence.memory_held is not False:
@@ -191,7 +201,12 @@ def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
 def _is_untouched(evidence: Evidence, policy: CullPolicy) -> bool:
     """Return whether it is known that nothing has used the GPU since the server's start.
 
-    This is known only if the GPU has been idle without a break and no program holds its memory.
+    This is known only if the GPU has been idle without a break since shortly after the start, and if no program holds
+    GPU memory.
+
+    Args:
+        evidence: everything that is known about the server.
+        policy: the limits for this server.
     """
     if evidence.used or evidence.adopted or evidence.memory_held is not False or evidence.idle_since is None:
         return False
@@ -201,8 +216,12 @@ def _is_untouched(evidence: Evidence, policy: CullPolicy) -> bool:
 def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
     """Return the time from which idleness counts: when the server was first opened.
 
-    If nobody has opened it, this is the end of the time that users have to open it. A server whose GPU was in use
-    counts as opened at its start.
+    If nobody has opened the server, this is the end of the time that users have to open it. It is the server's start if
+    the GPU was in use, if the server ran before this product was installed, or if the time to open it is not limited.
+
+    Args:
+        evidence: everything that is known about the server.
+        policy: the limits for this server.
     """
     if evidence.opened is not None:
         return evidence.opened
@@ -231,15 +250,20 @@ def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> StopCause | None:
 
 
 def _orphan_end(evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None) -> list[StopCause]:
-    """Return the end of an idle server whose user has no session; empty if it is not known whether it is idle.
+    """Return the cause that ends an idle server because its user has no sign-on session.
 
-    This end also counts in a dry run and under a rule that keeps servers, because it is about the account, not the GPU.
+    Without a session it is not known whether the user's account still exists. This cause also counts in a dry run and
+    under a rule that keeps servers, because it is about the account, not the GPU.
 
     Args:
         evidence: what is known of the server.
         policy: the limits for the server.
         now: the present time of the running clock, which stands still while hub or service is down.
-        warned: since when the user is warned of this end; `None` if not yet.
+        warned: since when the user is warned of this cause; `None` if not yet.
+
+    Returns:
+        A list with the cause. Empty if the user has a session, if the server is at work or may be, or if its end is
+        further away than the warning time.
     """
     quiet_since = evidence.last_activity if evidence.offer == CPU else evidence.idle_since
     is_known = evidence.use_known or evidence.offer == CPU
@@ -352,7 +376,12 @@ def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) ->
 
 
 def _can_extend(evidence: Evidence, policy: CullPolicy) -> bool:
-    """Return whether *Keep* can extend the lifetime: the GPU is known to compute, and an extension is left."""
+    """Return whether *Keep* can extend the lifetime: the GPU is known to compute, and an extension is left.
+
+    Args:
+        evidence: everything that is known about the server.
+        policy: the limits for this server.
+    """
     at_work = evidence.offer != CPU and evidence.use_known and evidence.idle_since is None
     return at_work and evidence.extensions < policy.max_lifetime_extensions
 

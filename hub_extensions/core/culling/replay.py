@@ -179,8 +179,11 @@ class ReplaySummary:
 def summarized(played: Iterable[PlayedUse]) -> ReplaySummary:
     """Count the outcomes.
 
-    Single uses are kept only if their stop would have hit a user at work. Their measurements are dropped, to save
-    memory.
+    The result contains single uses only if their stop would have hit a user at work. Their measurements are dropped, to
+    save memory.
+
+    Args:
+        played: the outcomes.
     """
     uses = warnings = unmeasured = undecided = 0
     held = timedelta(0)

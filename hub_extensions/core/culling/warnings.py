@@ -22,7 +22,12 @@ LAST_PART = 10
 
 
 def last_warning(stops_at: datetime, policy: CullPolicy) -> datetime:
-    """Return when the last warning of a stop is due."""
+    """Return when the user gets the last warning of a stop: when a tenth of the warning time is left.
+
+    Args:
+        stops_at: when the server stops.
+        policy: the limits for the server, with the warning time.
+    """
     return stops_at - policy.warn / LAST_PART
 
 
@@ -37,7 +42,15 @@ def is_announced(facts: ServerFacts, stops_at: datetime | None) -> bool:
 
 
 def announced(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
-    """Record the end of which the user is warned now. If it is a new end, no warning of it has reached the user yet."""
+    """Record the end (time of the stop) of which the user is warned now.
+
+    If the user was not warned of this end before, no warning of it counts as received yet. If the user is not warned of
+    any end now, what was recorded is removed.
+
+    Args:
+        facts: what the service remembers of the server.
+        decision: the present decision about the server.
+    """
     if decision.warned is None:
         return replace(facts, announced=None, reached=(), unheard=False) if facts.announced is not None else facts
     if decision.stops_at is None or is_announced(facts, decision.stops_at):
@@ -49,6 +62,7 @@ def reached(facts: ServerFacts, way: str) -> ServerFacts:
     """Record that the warning has reached the user.
 
     Args:
+        facts: what the service remembers of the server, with the end of which the user was warned last.
         way: `PAGE` for an open page, or the name of a channel (webhook, e-mail).
     """
     if facts.announced is None or way in facts.reached:
@@ -61,6 +75,12 @@ def begun_again(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, 
 
     `None` if the server does not get one: it had one already, a warning has reached the user, or somebody ordered the
     stop. Do not call this for a server whose stop has begun.
+
+    Args:
+        facts: what the service remembers of the server.
+        decision: the present decision about the server.
+        policy: the limits for the server, with the length of a countdown.
+        now: the present time of the running clock, which stands still while hub or service is down.
     """
     due = decision.action is Action.STOP and decision.cause not in ORDERED
     if not due or facts.reached or facts.unheard:

@@ -66,11 +66,14 @@ class Curve:
         return found
 
     def lives(self, points: FloatArray, below: FloatArray) -> FloatArray:
-        """Return lives (lengths of a use) that are longer than an age, picked by their rank among all longer lives.
+        """Return lives (lengths of a use), each of which is longer than a given age.
+
+        Each life is picked by its rank among all lives that are longer than the age.
 
         Args:
             points: the rank of each life to return, from 0 (the shortest) to 1 (the longest).
-            below: for each, the probability of a life up to its age, from `up_to`; less than `total`.
+            below: for each life to return, the age, given as the probability of a life up to that age (`up_to`). It has
+                to be less than `total`.
         """
         at = self._sure[1:].searchsorted(below + points * (self._sure[-1] - below), side="right")
         found: FloatArray = self.values[np.minimum(at, len(self.values) - 1)]

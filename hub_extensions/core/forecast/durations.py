@@ -314,7 +314,8 @@ class _Sources:
     `Draws` instead.
 
     Attributes:
-        trust: weights of the kinds of past uses.
+        trust: for each server, the weight of each kind of past uses, such as those of the same user
+            (`DurationHistory.trust`).
         curves: the survival curve of each server's offer.
         ages: seconds for which each server has held its GPU; 0 if it waits.
         limits: longest time in seconds for which each server may have its GPU; infinite without a limit.
@@ -323,9 +324,11 @@ class _Sources:
         lives: lengths of the user's finished uses, then of the uses of the same offer by anybody.
         longer: whether each of `lives` is longer than the server has held its GPU already.
         in_offer: weight of each past use of the same offer by anybody.
-        last: column of the last of `lives`.
-        below: probability, by the survival curve, of a life that is not longer than `ages`.
-        beyond: total weight of the survival curve's lives that are longer than `ages`.
+        last: for each server, the last column of `lives` that holds a life, because servers have different numbers of
+            past uses.
+        below: for each server, the probability of a life that is not longer than its age, by the survival curve of its
+            offer.
+        beyond: for each server, the total weight of those lives of the survival curve that are longer than its age.
     """
 
     def __init__(

@@ -125,6 +125,7 @@ def limited(shown: Interval, at_most: float | None, limit_is_p90: bool = False) 
     """Return the interval cut at the longest wait that enforced limits allow.
 
     Args:
+        shown: the interval before it is cut.
         at_most: that longest wait in seconds. None without a limit.
         limit_is_p90: whether to show the limit as P90.
     """

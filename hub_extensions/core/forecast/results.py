@@ -384,7 +384,13 @@ def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:
     """Return the reason to show with a likely wait; None if there is nothing to explain.
 
     The reason describes when the servers that have such a GPU usually end. If there are too few users to show that, the
-    reason of the upper bound is returned. That one comes first if the user's place in line ends before the wait.
+    reason of the upper bound is returned. The reason of the upper bound is also returned if the user's place in line
+    ends before the wait.
+
+    Args:
+        bound: the wait with its upper bound, and the reason of that bound.
+        view: numbers about the pool.
+        title: title of the offer.
     """
     if bound.reason is not None and bound.reason.reason == "place-ends-first":
         return bound.reason

@@ -435,7 +435,12 @@ def _start_in(pools: Sequence[_Slots], lives: Sequence[FloatArray]) -> FloatArra
 
 
 def _limited_users(state: SimulationState, waiting: Sequence[Waiting]) -> dict[str, set[str]]:
-    """Return user -> servers, for the users with so many servers and tickets that the limit per user may delay one."""
+    """Return user -> servers, for the users with so many servers and tickets that the limit per user may delay one.
+
+    Args:
+        state: the lines.
+        waiting: the tickets to consider.
+    """
     if state.limit is None:
         return {}
     servers: dict[str, set[str]] = {}

@@ -169,7 +169,7 @@ class DcgmUse:
 
 @dataclass(frozen=True, slots=True)
 class PodGpu:
-    """The facts that the cluster reports about the GPU of one server, by which its series is found.
+    """The facts about the GPU of one server on a cluster by which the series (of Prometheus) that measure it are found.
 
     Attributes:
         lease: id of the server's lease (its right to the GPU).
@@ -197,7 +197,7 @@ class PodGpu:
 
 @dataclass(frozen=True, slots=True)
 class CardGpu:
-    """The facts about one device of this machine by which its series is found.
+    """The facts about one device of this machine by which the series (of Prometheus) that measure it are found.
 
     Attributes:
         uuid: UUID of the device.
@@ -355,7 +355,7 @@ def _names(label: str, text: str) -> bool:
 
 
 def _own(series: MetricSeries) -> dict[str, str]:
-    """Return those labels of a series whose names are already normalized (`SPELLINGS`).
+    """Return those labels of a series whose names are already in the form that we use (the values of `SPELLINGS`).
 
     They take precedence over labels in another spelling.
     """
@@ -470,8 +470,10 @@ def _of_pod(gpu: PodGpu, known: Sequence[MetricSeries], around: _Around, now: da
     """Return the use of a pod's GPUs, or a key of `WHY` if it is not known.
 
     Args:
+        gpu: the pod and its GPUs.
         known: the series that name the pod.
         around: facts about the cluster.
+        now: the present time, by which the age of measurements is judged.
     """
     if not gpu.node:
         return "no-pod"
@@ -540,7 +542,9 @@ def _of_device(series: Sequence[MetricSeries], uuid: str, factor: float | None, 
 
     Args:
         series: all series of the device.
+        uuid: UUID of the device, for the result.
         factor: factor that converts a value to one of the device alone; None if it is not known.
+        now: the present time, by which the age of measurements is judged.
     """
     if factor is None:
         return "no-scale"

@@ -127,9 +127,11 @@ class GpuTable:
     """The MIG profiles of a GPU model, and the sources of the values.
 
     Attributes:
+        key: name of the model in the table's file.
         products: NVML's names of the model with ``-`` instead of spaces, such as ``NVIDIA-A100-PCIE-40GB``.
         compute_slices, memory_slices: number of slices of the whole GPU.
         rows: the profiles.
+        source_values, source_placements: where the values, and where the placements, come from.
         placements_basis: how the placements are known: ``observed``, ``documented`` or ``inferred``.
     """
 
@@ -182,7 +184,12 @@ def table_for(tables: Iterable[GpuTable], product: str) -> GpuTable | None:
 
 
 def problem(table: GpuTable, layout: Iterable[Placed]) -> str | None:
-    """Return a sentence that explains why these GPU instances cannot exist on one GPU together; None if they can."""
+    """Return a sentence that explains why these GPU instances cannot exist on one GPU together; None if they can.
+
+    Args:
+        table: the MIG profiles of the GPU's model.
+        layout: the GPU instances, each with its start position.
+    """
     placed = sorted(layout)
     rows = []
     for item in placed:
@@ -199,7 +206,12 @@ def problem(table: GpuTable, layout: Iterable[Placed]) -> str | None:
 
 
 def legal(table: GpuTable, layout: Iterable[Placed]) -> bool:
-    """Return whether these GPU instances can exist on one GPU together."""
+    """Return whether these GPU instances can exist on one GPU together.
+
+    Args:
+        table: the MIG profiles of the GPU's model.
+        layout: the GPU instances, each with its start position.
+    """
     return problem(table, layout) is None
 
 
@@ -207,6 +219,11 @@ def fits(table: GpuTable, profile: str, existing: Iterable[Placed]) -> tuple[int
     """Return the start positions, ascending, at which one more instance of a profile can be created.
 
     Empty if it does not fit beside the existing instances, or if the table does not have the profile.
+
+    Args:
+        table: the MIG profiles of the GPU's model.
+        profile: name of the profile.
+        existing: the instances that are on the GPU already.
     """
     row = table.row(profile)
     if row is None:
@@ -223,6 +240,7 @@ def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[
     the LAB machine in ``tests/fakes/nvml``.
 
     Args:
+        table: the MIG profiles of the GPU's model.
         profiles: names of the profiles in the order of creation.
         existing: instances that are there already.
 
@@ -256,6 +274,7 @@ def layouts(table: GpuTable, names: Iterable[str] | None = None, *, maximal: boo
     """Yield every legal layout (set of GPU instances on one GPU) of these profiles.
 
     Args:
+        table: the MIG profiles of the GPU's model.
         names: profiles; None for all profiles of the table.
         maximal: True yields only layouts to which no instance can be added. False yields partial and empty ones too.
     """

@@ -61,9 +61,10 @@ class ServerReport:
         saved: whether the open notebooks were saved after the last request to save them.
         used_percent: the highest use of the server's devices since the last report, 0 to 100; None if not known.
         busy_terminals: number of terminals in which a program runs; None if not known.
-        draining: True if the server is being stopped and cells, pages or the user's hook are not finished yet. None if
-            it is not being stopped.
-        hook_ran: whether the user's own hook for a stop has started since the stop began.
+        draining: True if the server is being stopped and cells, pages or the user's hook are not finished yet, False if
+            they are. None if the server is not being stopped.
+        hook_ran: whether the user's own hook for a stop (the program ``gpu-before-stop`` in the user's Jupyter
+            configuration folder) has started since the stop began.
         has_hook: whether the user has such a hook.
         asked: whether open pages were asked to save since the stop began; None if the server does not report it.
     """

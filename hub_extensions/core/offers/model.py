@@ -47,7 +47,7 @@ class Separation(Enum):
 
 
 class Access(Enum):
-    """Whether a process can use a device that is not its own."""
+    """Whether something prevents a process from using a device that its server did not get."""
 
     ENFORCED = "enforced"
     BY_AGREEMENT = "by agreement"
@@ -57,9 +57,13 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """The separation of an offer's memory, faults and computing from other servers, and who can use its device.
+    """How well a server with an offer is separated from other servers.
 
     The values follow the table of GPU sharing mechanisms in NVIDIA's MIG user guide.
+
+    Attributes:
+        memory, fault, compute: how the offer's memory, faults and computing are separated from other servers.
+        access: whether another server's processes can use the offer's device.
     """
 
     memory: Separation
@@ -332,7 +336,8 @@ def share_of(value: float) -> int:
     """Convert a share such as 0.5 to thousandths.
 
     Raises:
-        OfferConfigError: the share is not above 0 and below 1, or finer than a thousandth. The field is ``share``.
+        OfferConfigError: the share is not above 0 and below 1, or finer than a thousandth. The error names the field
+            ``share``.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
         whole = " (1 is the whole device, which is offered anyway)" if value == 1 else ""
@@ -476,8 +481,12 @@ def _product(devices: Sequence[Device]) -> str:
 def read_offer_id(text: object, where: str) -> OfferId:
     """Parse an offer's id in a setting.
 
+    Args:
+        text: the value in the setting.
+        where: name of the setting, for the error.
+
     Raises:
-        OfferConfigError: the text is not an offer's id; the field is `where`.
+        OfferConfigError: the value is not an offer's id.
     """
     if not isinstance(text, str):
         raise OfferConfigError(where, "an offer id is a text, e.g. mig-1g.5gb")

@@ -66,7 +66,8 @@ class PieceHolder:
         lease: id of the lease.
         place: where the device is: `Device.identity` on one machine, (node, pool of equal devices) on a cluster.
         share: thousandths of the device that the lease covers.
-        state: ``starting``, ``running``, ``ending`` or ``lost``.
+        state: state of the lease: ``starting``, ``running``, ``ending``, or ``lost`` if the device is gone from the
+            machine.
         since: when the lease began.
         use_percent: last measured use of the GPU in percent; `None` if it is not known.
         idle_below: GPU use in percent below which the server counts as idle.
@@ -93,6 +94,7 @@ class Piece:
     Attributes:
         name: the MIG profile, or "" for a whole card; on a cluster, the name of the pool of equal devices.
         width: thousandths of the card that the piece covers, so that the page draws it that wide.
+        state: whether a server has the piece and is busy or idle, or whether the piece is free.
         uuid: UUID of the device that the piece is or belongs to; "" on a cluster, where it is not known.
         holder: the lease on the piece; `None` if no server of this hub holds it.
     """
@@ -113,6 +115,8 @@ class Card:
         uuid: UUID of the card; "" on a cluster.
         node: name of the node; "" on one machine.
         product: the card's name as its driver gives it; "" if unknown.
+        pieces: what servers can be given of the card, in physical order on one machine. On a cluster, the devices with
+            a lease come first.
         simulated: whether the card is simulated.
         cordon: the administrator's order that nothing new starts here; `None` without such an order.
         barred: on a cluster, why the node's devices are not offered. `None` if they are offered, and always on one
@@ -142,7 +146,8 @@ class Emptying:
 
     Attributes:
         left: number of leases that have not ended.
-        at: when the last lease ends at the latest; `None` if nothing enforces the end of at least one, or none is left.
+        at: when the last lease ends at the latest; `None` if no limit enforces the end of at least one of the leases,
+            or if no lease is left.
     """
 
     left: int
@@ -163,7 +168,11 @@ def emptying(holders: Iterable[PieceHolder]) -> Emptying:
 def state_of(holder: PieceHolder) -> PieceState:
     """Return the state of the piece that this lease covers.
 
-    While the server runs, the state follows the measured use: busy, idle or unknown. Otherwise it is the lease's state.
+    While the server runs, the state follows the measured use: busy, idle or unknown. Otherwise it is the state of the
+    lease.
+
+    Args:
+        holder: the lease.
     """
     if holder.state != "running":
         return PieceState(holder.state)
@@ -238,19 +247,21 @@ def _order(state: DeviceState) -> tuple[int, str]:
 
 
 def _width(device: Device) -> int:
-    """Return the thousandths of its card that a device covers, computed from its compute slices (sevenths of a card).
+    """Return how many thousandths of its card a device covers.
 
-    A MIG device with an unknown number of slices counts as one slice.
+    A whole card covers 1000. The part of a MIG device follows from its compute slices, which are sevenths of a card. If
+    their number is not known, it counts as one.
     """
     return WHOLE if device.profile is None else WHOLE * (device.compute_slices or 1) // SLICES
 
 
 def _pieces(state: DeviceState, holders: Sequence[PieceHolder], cordon: Cordon | None) -> list[Piece]:
-    """Return the pieces of a device: one for each of its leases, and one for the free rest.
+    """Return the pieces of a device: one for each of its leases, and one for the part that no lease covers.
 
     Args:
+        state: the device.
         holders: the leases on the device.
-        cordon: the order that nothing new starts on its card; `None` without such an order.
+        cordon: the order that nothing new starts on the device's card; `None` without such an order.
     """
     device, width = state.device, _width(state.device)
     name, uuid = device.profile or "", device.uuid
@@ -277,7 +288,12 @@ def _left_over(state: DeviceState, shared: bool, cordon: Cordon | None) -> Piece
 def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[PieceHolder]) -> Card:
     """Build the `Card` of a node's devices in one pool.
 
-    Its pieces are the devices with a lease, then those that other programs use, then those that are left.
+    Its pieces are first the devices with a lease, then those that other programs use, then those that are left.
+
+    Args:
+        pool: the pool (equal devices that share one line).
+        part: the number of the pool's devices on the node.
+        holders: the leases on these devices.
     """
     width = WHOLE // max(1, part.total)
     pieces = [
@@ -295,6 +311,7 @@ def holders_on(cards: Iterable[Card], place: str) -> tuple[PieceHolder, ...]:
     """Return the leases on the place that an order to drain names.
 
     Args:
+        cards: all cards of the machine or cluster.
         place: `Card.place` of a card or node, or `MACHINE` for the whole machine.
     """
     return tuple(holder for card in cards if place in (MACHINE, card.place) for holder in card.holders)

@@ -100,7 +100,7 @@ class Overview:
         emptying: `Card.place` of each card on this page -> when its last lease ends.
         people: the tickets (places of users in the line) on this page.
         longest_seconds: the longest time that a user now in line has waited; `None` if nobody waits.
-        failed: counts of failed starts.
+        failed: the number of starts of servers that failed in the last day, and the latest of them.
         cordons: orders of administrators to drain a card, node or the machine.
         machine: when the last lease on the whole machine ends.
         on_cluster: whether a scheduler places the servers.

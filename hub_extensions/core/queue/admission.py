@@ -241,7 +241,13 @@ class Standing(Mapping[str, Verdict]):
         return Verdict(Answer.WAIT, reason, offer.id, None, position, position - 1, forecast)
 
     def _wait(self, pool: str, ticket: Ticket, position: int) -> WaitForecast:
-        """Return the ticket's wait in this line, with its upper bound if there is one."""
+        """Return the ticket's wait in this line, with its upper bound if there is one.
+
+        Args:
+            pool: id of the pool (all devices of one kind) of the line.
+            position: the ticket's position in the line, counted from 1, among the tickets whose servers may use one of
+                the same nodes.
+        """
         if self._queues.is_passed(pool, ticket) or self._queues.can_be_overtaken(pool, ticket):
             return unknown(explain("after-own-server"))
         wish = self._queues.wish(pool, ticket)
@@ -425,7 +431,12 @@ def _availability(
 
 
 def _is_next(snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, offer: GpuOffer) -> bool:
-    """Return whether a user who joins the line of this offer now would start at once."""
+    """Return whether a user who joins the line of this offer now would start at once.
+
+    Args:
+        queues: the lines of all pools.
+        capacity: the devices that can still be given.
+    """
     before = queues.has_head(offer.pool) or any(map(queues.has_head, capacity.costed(offer.pool)))
     free = capacity.free(offer) > 0 and offer.id not in snapshot.over_quota
     return free and not before and not snapshot.queue and offer.id not in snapshot.held_up
@@ -437,6 +448,11 @@ def _wait_on_nodes(
     """Return the wait of a user who joins now and may use the nodes that are open to all servers.
 
     Tickets that may use only other nodes are not ahead of this user.
+
+    Args:
+        queues: the lines of all pools.
+        capacity: the devices that can still be given.
+        offer: the offer whose line the user joins.
     """
     wishes = queues.wishes(offer.pool)
     if offer.id in snapshot.over_quota:

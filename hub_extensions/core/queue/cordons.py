@@ -43,10 +43,10 @@ def card_of(device: Device) -> str:
 
 
 def cordon_of(cordons: Mapping[str, Cordon], card: str) -> Cordon | None:
-    """Return the order to drain a card: its own, or else the one for the whole machine. None without either.
+    """Return the order to drain a card: the order for this card, or else the order for the whole machine.
 
     Args:
-        cordons: place -> order.
+        cordons: place (a card's UUID, or `MACHINE`) -> the order to drain it.
         card: UUID of the card.
     """
     return cordons.get(card) or cordons.get(MACHINE)
@@ -56,6 +56,9 @@ def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) ->
     """Return `Device.identity` of the devices that no new server gets, because an administrator drains them.
 
     The order may be about their card or about the whole machine.
+
+    Args:
+        cordons: the orders to drain a card or the machine.
     """
     if not cordons:
         return frozenset()
@@ -82,6 +85,10 @@ def closings(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> Mappi
     """Return pool (devices of one kind) -> its devices on one machine that no new server gets.
 
     An administrator drains them. Pools without such devices are left out.
+
+    Args:
+        cordons: the orders to drain a card or the machine.
+        devices: all devices of the machine.
     """
     by_place = {each.place: each for each in cordons}
     found: dict[str, list[Cordon | None]] = {}

@@ -155,7 +155,7 @@ class Grant:
     Attributes:
         ticket: id of the ticket.
         wanted: the offer that it gets.
-        shares: the devices, and the share of each, that this takes.
+        shares: the devices, and the share of each, that the admission takes.
     """
 
     ticket: str

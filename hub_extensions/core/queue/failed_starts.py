@@ -122,7 +122,7 @@ def after_ready(kept: Iterable[KeptFailure], user: str | None, server: str) -> t
 
     Args:
         kept: the failed starts that are remembered.
-        user: name of the server's owner, as in `FailedStart.user`.
+        user: name of the server's owner. None if the failed start does not name the owner (`FailedStart.user`).
         server: name of the server.
     """
     return tuple(KeptFailure(each.start, past=True) if _is_of(each, user, server) else each for each in kept)

@@ -231,7 +231,11 @@ class PoolQueues:
 
 
 def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, None]]:
-    """Return user -> servers that hold a GPU, in the order of the leases. Ending and lost leases do not count."""
+    """Return user -> servers that hold a GPU, in the order of the leases. Ending and lost leases do not count.
+
+    Args:
+        users: names of the users to include.
+    """
     found: dict[str, dict[str, None]] = {}
     for lease in snapshot.leases:
         if lease.user in users and lease.state in (LeaseState.STARTING, LeaseState.RUNNING):

@@ -268,7 +268,11 @@ def admit(
 
 
 def start(lease: Lease, pid: int | None, pid_started: int | None) -> Lease | Reason:
-    """Record the server's process in its lease. None keeps the recorded value.
+    """Record the server's process in its lease.
+
+    Args:
+        pid: the process id; None keeps the recorded one.
+        pid_started: start time of the process in clock ticks since boot; None keeps the recorded one.
 
     Returns:
         The changed lease, or a reason if the lease is ending or has ended.
@@ -352,7 +356,7 @@ def lose_right(ticket: Ticket, offer: OfferId) -> Step | Reason:
 
 
 def move(lease: Lease, event: Event) -> Lease | Reason:
-    """Return a lease after an event that changes no ticket, or a reason if the event is impossible in its state."""
+    """Return a lease after an event that changes no ticket, or a reason if its state does not allow the event."""
     return _moved(lease, event)
 
 

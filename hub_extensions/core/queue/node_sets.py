@@ -25,7 +25,11 @@ class NodeWish:
 
 
 class NodeRooms:
-    """The free devices of one pool, node by node, and whether a server can be certain to get one."""
+    """The free devices of one pool, node by node. Its methods find out whether a server is certain to get a device.
+
+    Attributes:
+        rooms: node -> devices of the pool there.
+    """
 
     def __init__(self, rooms: Mapping[str, NodeRoom]) -> None:
         self.rooms = rooms

@@ -42,6 +42,10 @@ def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[i
     """Return pool -> (the ticket's earliest place in its line, the offers that the ticket accepts there).
 
     A place is a serial number. Empty if the ticket does not wait.
+
+    Args:
+        pool_of: offer -> its pool.
+        ticket: the ticket.
     """
     found: dict[str, tuple[int, tuple[OfferId, ...]]] = {}
     if ticket.state is not TicketState.WAITING:
@@ -59,6 +63,12 @@ class _QueueBuilder:
     """The line of one pool (all devices of one kind) while tickets are added to it and removed from it.
 
     `value` returns its present state.
+
+    Attributes:
+        tickets: the tickets in the order of their places.
+        places: the first place (a serial number) of each of these tickets in this line.
+        asked: offer -> number of tickets that ask for it.
+        queue: the value that `value` returned last; None if a ticket has been added or removed since.
     """
 
     tickets: list[Ticket] = field(default_factory=list)

@@ -60,7 +60,7 @@ def refused(holds: Holds, offer: OfferId, cause: str, reasons: Iterable[Reason],
 def server_ended(holds: Holds) -> Holds:
     """Return the holds (offers held back) after any server has ended.
 
-    For each of these offers, one start may now try the quota again.
+    The quota may have room again. So for each offer that is held back, one start may now be tried.
     """
     return {offer: replace(hold, freed=True) for offer, hold in holds.items()}
 
@@ -84,6 +84,10 @@ def to_try(holds: Holds, tickets: Iterable[Ticket], now: datetime) -> frozenset[
 
     That is so if a server has ended since the last refusal, or if the last refusal was at least `TRY_AGAIN` ago. An
     offer of which a start is under way is not returned.
+
+    Args:
+        holds: the offers that are held back.
+        tickets: all tickets that have not ended.
     """
     due = {offer for offer, hold in holds.items() if hold.freed or now - hold.at >= TRY_AGAIN}
     if not due:

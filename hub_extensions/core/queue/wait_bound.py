@@ -223,13 +223,19 @@ def _never(place: int) -> None:
 def _latest_starts_of_mixed_shares(
     devices: Collection[str], held: Sequence[Holding], turn: timedelta, now: datetime
 ) -> Latest:
-    """Return the latest start of each place in line if the shares have different sizes.
+    """Return a function that gives the latest start of each place in line, if the shares have different sizes.
 
     With different sizes, servers that end sooner can make others start later, because the shares are packed worse
     (Graham 1966). So the times at which single devices become free give no bound. But there is a latest time at which
-    all current servers have ended. A turn is the longest time from one start to the next on a device. In each turn
-    after that time, at least as many servers start as there are devices. Otherwise a device would be empty, and the
-    first ticket in line would get it. Devices that are held without an enforced end do not count.
+    all current servers have ended. In each turn after that time, at least as many servers start as there are devices.
+    Otherwise a device would be empty, and the first ticket in line would get it. Devices that are held without an
+    enforced end do not count. If no other device is left, the function returns None for each place.
+
+    Args:
+        devices: identities of the devices of the pool.
+        held: the shares of these devices that are taken now.
+        turn: the longest time from one start to the next on the same device.
+        now: the present time.
     """
     endless = {holding.device for holding in held if holding.ends_at is None}
     cards = len(set(devices) - endless)
@@ -243,7 +249,7 @@ def _latest_starts_of_mixed_shares(
 def _latest_starts_of_equal_shares(
     devices: Sequence[str], held: Sequence[Holding], share: int, places: int, turn: timedelta, now: datetime
 ) -> Latest:
-    """Return the latest start of each place in line if all shares of devices are equal.
+    """Return a function that gives the latest start of each place in line, if all shares of devices are equal.
 
     With equal shares, no server starts later because another one ends sooner. A slot is the room for one share on a
     device. Each ticket in line takes the slot that is free next, for one turn (the longest time from one start to the
@@ -279,10 +285,12 @@ def _latest_starts_of_equal_shares(
 def _free_at(devices: Sequence[str], held: Sequence[Holding], on_one: int, now: datetime) -> list[datetime]:
     """Return when each slot (room for one share on a device) becomes free at the latest.
 
-    Slots that are held without an enforced end are left out. If more shares are held on a device than fit, the first
-    servers to end free no slot.
+    Slots that are held without an enforced end are left out. If more shares are held on a device than fit, the servers
+    that end first free no slot.
 
     Args:
+        devices: identities of the devices.
+        held: the shares of these devices that are taken now.
         on_one: number of slots of one device.
     """
     ends: dict[str, list[datetime | None]] = {device: [] for device in devices}

@@ -74,6 +74,7 @@ class RequestFacts:
     Attributes:
         upgrade: whether the request asks for another protocol, such as WebSocket.
         site, mode, dest: the ``Sec-Fetch-*`` headers, which scripts of a page cannot set.
+        origin, accept: the headers ``Origin`` and ``Accept``.
         by_script: whether the request has the header ``X-Requested-With``.
     """
 

@@ -218,5 +218,11 @@ def account_of_record(status: int, record: object, account: str) -> Account | No
 
 
 def refusal_sentence(no: ErrorResponse) -> str:
-    """Return a sentence for the log with the provider's description of its refusal, shortened and on one line."""
+    """Return a sentence for the log about a refusal of the provider.
+
+    It contains the provider's own description of the refusal, shortened and on one line.
+
+    Args:
+        no: the refusal.
+    """
     return f"The provider says no: {quoted(no.description or no.code)}."

@@ -36,8 +36,8 @@ class App:
         mode: how the app learns who is calling: ``header`` (from headers of the gate), ``jwt`` (from a signed token of
             the gate), ``oidc`` (from the OpenID provider itself) or ``none`` (from a login of its own).
         groups: groups of the hub that may open it.
-        header_family: names of the headers that identify the caller to the app; `None` if the app reads only the
-            assertion (a signed token of the gate that names the caller).
+        header_family: key of `FAMILIES`, which has the names of the headers that identify the caller to the app; `None`
+            if the app reads only the assertion (a signed token of the gate that names the caller).
         prefix: if True, the app receives the whole path; if False, the proxy removes the path of `where`.
         relay: whether the gate itself relays the app's WebSockets, so that it can close them when the session ends.
         health: path that the gate requests to learn whether the app works; "" for no such checks.

@@ -59,7 +59,7 @@ class Probe:
     """A request of the audit that should not get through to an app.
 
     Attributes:
-        case: number of the test case, such as ``A4``.
+        case: the group of checks that the probe belongs to, such as ``A4``.
         app: name of the app.
         tried: what the probe tries. Probes with the same `tried` are one result of the report.
         way: how this probe differs from others with the same `tried`.
@@ -115,7 +115,19 @@ class ProbeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """A line of the audit's report: what was tried at an app, what came back, and what to do if it is open."""
+    """A line of the audit's report.
+
+    The audit sends requests to an app that should not get through to it (`Probe`). A line is about one or more such
+    requests, or about something else that was checked, such as a certificate.
+
+    Attributes:
+        case: the group of checks that the line belongs to, such as ``A4``.
+        app: name of the app; `EVERYWHERE` if the line is about the apps' host as a whole.
+        tried: what was tried at the app.
+        came_back: what the app or the gate answered.
+        outcome: whether the answers mean that the app is safe, that it is open, or that nothing was proved.
+        advice: what to do; "" if nothing has to be done.
+    """
 
     case: str
     app: str
@@ -345,7 +357,12 @@ def _judge_canary(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) ->
 def _judge_framing(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
     """Decide whether other sites may show the page in an HTML frame.
 
-    The outcome is *not tried* if the page neither forbids it nor opens in the ordinary request `plain`.
+    The outcome is *not tried* if the page neither forbids it nor opens in the ordinary request, which does not ask for
+    a frame.
+
+    Args:
+        answer: the answer to a request that loads the page in a frame.
+        plain: the answer to the ordinary request; `None` if it was not sent.
     """
     if _restricts_framing(answer.framing):
         return Outcome.SAFE

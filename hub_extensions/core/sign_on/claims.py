@@ -130,5 +130,5 @@ def clock_refusal(ahead: timedelta, what: str) -> SignOnRefusal:
 
 
 def quoted(value: Any) -> str:
-    """Return a value that somebody else wrote, for the log: short, in ASCII and on one line."""
+    """Return a value that somebody else wrote as a text for the log, which is short, in ASCII and on one line."""
     return ascii(value)[:80]

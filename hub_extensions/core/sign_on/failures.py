@@ -28,8 +28,10 @@ class SignOnFailure:
     """The page of a failed sign-in.
 
     Attributes:
+        status: HTTP status of the page.
         text: what happened.
         advice: what the user can do.
+        action: the button of the page.
     """
 
     status: int

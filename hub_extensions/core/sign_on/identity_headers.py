@@ -64,23 +64,32 @@ class CallerIdentity:
 
 
 def identity_header_names() -> tuple[str, ...]:
-    """Return the names of all headers that can identify a caller to an app, of all families and the assertion."""
+    """Return the names of all headers that can identify a caller to an app.
+
+    These are the headers of all families (`FAMILIES`; each app reads the headers of one family), the header of the
+    assertion (a signed token that names the caller), and headers that the gate never sends but some apps trust.
+    """
     named = [header for family in FAMILIES.values() for header in family.values()]
     return (*named, *FOREIGN, ASSERTION)
 
 
 def copied_header_names() -> tuple[str, ...]:
-    """Return the headers that the proxy copies from the gate's 200 answer over those of the browser."""
+    """Return the names of the headers that the proxy copies from the gate's answer into the request to the app.
+
+    The proxy does so if the gate answers 200. The copies replace headers of the same names that the browser sent.
+    """
     return (*identity_header_names(), COOKIE)
 
 
 def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
     """Return all identity headers for one app.
 
-    Headers of families that the app does not read are empty. A proxy that copies all of them thus clears forged ones.
+    Headers that the app does not read are returned with an empty value. A proxy that copies all returned headers thus
+    clears forged ones.
 
     Args:
-        family: the family of headers that the app reads; `None` if it only reads the assertion.
+        family: key of `FAMILIES`, which has the names of the headers that the app reads; `None` if it only reads the
+            assertion.
         assertion: signed token that identifies the caller; "" for none.
     """
     found = dict.fromkeys(identity_header_names(), "")

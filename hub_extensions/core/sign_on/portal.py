@@ -172,10 +172,14 @@ def portal_of(
 
 
 def _shown(apps: Sequence[App], sources: Sources) -> list[App]:
-    """Return the apps to show, sorted by title: those for one of the user's offers, and those without a list of offers.
+    """Return the apps to show on the front page, sorted by title.
 
-    If the user's offers are unknown, all apps are shown. This decides only what is shown; the user may open each of
-    `apps`.
+    An app without a list of offers is shown. An app with such a list is shown if the user may choose one of these
+    offers, or if the user's offers are not known. This decides only what is shown; the user may open each of `apps`.
+
+    Args:
+        apps: the apps that the user may open.
+        sources: what hub and GPU service reported about the user, such as the user's offers.
     """
     known = None if sources.form is None else {str(offer.id) for offer in sources.form.offers}
     shown = [app for app in apps if not app.offers or known is None or known & set(app.offers)]
@@ -192,6 +196,9 @@ def _servers(user: str, sources: Sources) -> tuple[ServerTile, ...] | None:
     """Return the user's servers; `None` if neither the hub nor the GPU service has answered.
 
     The hub reports which servers exist. The GPU service reports their offers and ends. One of the two answers suffices.
+
+    Args:
+        sources: what hub and GPU service reported about the user.
     """
     if sources.hub is None and sources.servers is None:
         return None

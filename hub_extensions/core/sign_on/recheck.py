@@ -147,7 +147,7 @@ class ProviderHealth:
         away: whether the provider counts as away.
         answered: sessions that got an answer while the provider counts as away.
         in_a_row: number of answers since the last check without one.
-        silent: the session of the last check if it got no answer; "" if it got one.
+        silent: the session that was checked last, if the check got no answer; "" if it got one.
     """
 
     away: bool = False

@@ -14,5 +14,11 @@ VARIABLE = "JUPYTERHUB_GPU_SIGN_ON_KEY"
 
 
 def server_key(hub_secret: bytes, user_id: int, server: str) -> str:
-    """Return the key of one server of one user. `hub_secret` is the hub's ``cookie_secret``."""
+    """Return the key of one server of one user.
+
+    Args:
+        hub_secret: the hub's ``cookie_secret``.
+        user_id: the hub's id of the user.
+        server: name of the server.
+    """
     return hmac.new(hub_secret, f"sign-on {user_id} {server}".encode(), hashlib.sha256).hexdigest()

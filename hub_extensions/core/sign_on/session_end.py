@@ -70,10 +70,11 @@ class EndReport:
         servers_stopped: names of the servers that stop.
         stops_at: when the last of these servers stops; `None` if none stops.
         servers_kept: names of the servers that keep running.
-        servers_asked: names of the servers that got a request to check their open pages with the hub again, and did.
+        servers_asked: names of the servers that were asked to check the users of their open pages at the hub again, and
+            have reported that they did.
         milliseconds: how long it took.
-        gate_told: True if the gate has confirmed the end. False if it has not answered yet and will be called again.
-            `None` without a gate.
+        gate_told: True if the gate has confirmed that the sessions ended. False if the gate has not answered yet; the
+            hub then calls it again. `None` without a gate.
     """
 
     sessions: tuple[str, ...]

@@ -39,8 +39,8 @@ class SignOnSession:
     Attributes:
         id: its public id, which is useless as a cookie.
         token_hash: SHA-256 (hex) of the cookie's value.
-        hub_session: the value of ``jupyterhub-session-id``, which links OAuth tokens and codes to it.
-        user_id: the hub's id of its user, which stays the same if the user is renamed.
+        hub_session: the value of ``jupyterhub-session-id``, which links OAuth tokens and codes to the session.
+        user_id: the hub's id of the session's user, which stays the same if the user is renamed.
         browser: name of the browser, from `browser_name`.
         address: the browser's address, shortened by `short_address`.
         ended: when it ended; `None` while it lasts.

@@ -249,6 +249,7 @@ def with_earlier(record: StopRecord, earlier: Mapping[StopKey, StopRecord]) -> S
     """Return a record with the orders that an earlier version of this product stored in a record of their own.
 
     Args:
+        record: the record to complete.
         earlier: the records of orders from that version.
     """
     apart = earlier.get(record.key)
@@ -493,9 +494,10 @@ TO_DO: Mapping[StopFault, str] = {
 
 
 def fault_of(record: StopRecord, listed: bool | None, deadline: timedelta, now: datetime) -> StopFault | None:
-    """Return why a stop has passed its deadline; `None` if it has not, or if the reason cannot be known now.
+    """Return why a stop has passed its deadline; `None` if it has not, or if it cannot be known now why.
 
     Args:
+        record: the record of the stop.
         listed: whether the hub still lists this very run of the server; `None` if the hub's list is not known now.
         deadline: how long a stop may take after its first failed try, or after the hub has reported it as done.
     """

@@ -450,9 +450,14 @@ def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLIS
 def codes_with_words(words: str, t: Catalogue) -> tuple[str, ...]:
     """Return the codes of the reasons that a search for these words in the reader's language has to find.
 
-    A row of the journal (the stored events) holds the English sentence, so a search in the rows finds English words.
-    This function returns the codes whose translation contains the words although the English text does not. Values of
-    parameters are not searched.
+    A row of the journal (the stored events) holds the English sentence of a reason, so a search in the rows finds
+    English words. This function returns the codes whose translation contains the words although the English sentence
+    does not. For a failed start, a row holds the message for the log instead of the sentence. So the code of a failed
+    start is returned whenever its translation contains the words. Values of parameters are not searched.
+
+    Args:
+        words: the words that the reader searches for.
+        t: the catalogue of the reader's language.
     """
     wanted = words.casefold()
 

@@ -52,6 +52,10 @@ def plain_pieces(text: str, t: Catalogue = ENGLISH) -> Pieces:
     """Return a text without the code of a reason as one piece; no piece if the text is "".
 
     Such a text comes from an older version or another program. It is translated if the catalogue knows it.
+
+    Args:
+        text: the text.
+        t: the catalogue of the reader's language.
     """
     known = t.known(text)
     return (SentencePiece(known or text, english=t is not ENGLISH and known is None),) if text else ()
