@@ -185,7 +185,13 @@ def _app(name: str, written: Any, lines: Lines) -> App | list[AppProblem]:
 
 
 def _problem(name: str, error: Any, lines: Lines) -> AppProblem:
-    """Convert a validation error of pydantic to a problem of the app `name`, with the line in the file."""
+    """Convert a validation error of pydantic to a problem of an app, with the line in the catalogue's file.
+
+    Args:
+        name: name of the app.
+        error: one of ``ValidationError.errors()``.
+        lines: line of each value in the file; empty if the catalogue is a dict.
+    """
     place = tuple(error["loc"])
     key, line = str(place[0]) if place else "", find_line((name, *place), lines)
     if error["type"] == "extra_forbidden":

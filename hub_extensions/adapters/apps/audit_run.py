@@ -119,7 +119,11 @@ class AuditRun:
         self._why_no_session = self._expired = ""
 
     async def results(self) -> list[AuditResult]:
-        """Run the audit and return the lines of the report, by app and case."""
+        """Run the audit and return the lines of its report, sorted by app and case.
+
+        A line states what was tried at an app, what came back, and whether that means that the app is open. A case is a
+        group of checks, such as ``A4``.
+        """
         groups = sorted({group for app in self.config.apps for group in app.groups})
         if self.config.cases == {"A7"}:  # needs neither hub nor gate, so it may run where they cannot be reached
             return [line for app in self.config.apps for line in await self._direct(app)]

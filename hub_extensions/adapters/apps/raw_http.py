@@ -85,7 +85,9 @@ async def request_raw(
 
     Args:
         place: where the request is sent.
+        method: HTTP method.
         target: path and query of the request.
+        headers: (name, value) of each header, which are sent exactly as given.
         seconds: time limit for the whole exchange.
         head: do not read a body, because the request is a HEAD request.
 
@@ -148,6 +150,10 @@ async def _exchange(
 
 async def certificate_fault(place: HttpTarget, seconds: float) -> tuple[int, str]:
     """Verify a server's certificate with this machine's authorities.
+
+    Args:
+        place: the server.
+        seconds: time limit.
 
     Returns:
         OpenSSL's error code and message; 0 and "" if the certificate is valid.

@@ -8,7 +8,14 @@ from traitlets.config.loader import LazyConfigValue
 
 
 def value_of(c: Any, section: str, key: str, default: Any = None) -> Any:
-    """Return ``c.<section>.<key>``, or `default` if it is not set."""
+    """Return ``c.<section>.<key>``, the value of a setting in a configuration.
+
+    Args:
+        c: the configuration object.
+        section: name of the section, such as ``JupyterHub``.
+        key: name of the setting.
+        default: what is returned if the setting is not set.
+    """
     if section not in c or key not in c[section]:
         return default
     value = c[section][key]

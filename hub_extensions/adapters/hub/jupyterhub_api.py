@@ -373,6 +373,9 @@ class HubApi:
         If a user leaves the list between two pages, all later users move up by one, and one of them could be missed.
         Therefore the list is read again if its total has changed. If the total keeps changing, the result is the union
         of all attempts.
+
+        Args:
+            query: parameters of the request, such as ``{"state": "active"}`` for users with servers only.
         """
         seen: dict[str, Mapping[str, Any]] = {}
         for _ in range(_READINGS):

@@ -46,8 +46,10 @@ class PersonSources:
         )
 
     async def of(self, token: str) -> Sources:
-        """Fetch the data of the user of this token from all sources at the same time, never longer than the time
-        limit.
+        """Fetch the data of the user of this token from all sources at the same time, never longer than the time limit.
+
+        Args:
+            token: the user's token at the hub.
         """
         if not self._gpu:
             return Sources(False, _hub_servers(await self._body(f"{self._hub}/user", token)))

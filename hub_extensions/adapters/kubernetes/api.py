@@ -223,6 +223,9 @@ class KubernetesApi:
         """Send a request and check the status. Errors here, or while the answer is read, become a `ClusterError`.
 
         Args:
+            method: HTTP method.
+            path: path of the object or list.
+            query: parameters of the URL.
             body: JSON of the request; `None` sends none.
             kind: content type of the body; "" for the default.
             timeout: `None` for `ANSWER_SECONDS` for the whole answer and `CONNECT_SECONDS` for connecting.

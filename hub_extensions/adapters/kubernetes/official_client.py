@@ -34,8 +34,13 @@ async def send(
     """Send a request with the credentials of the client's settings.
 
     Args:
+        client: the client of the official library.
+        method: HTTP method.
         path: path of the URL, which is part of `url` too.
         url: whole URL with the query.
+        headers: the headers, to which the credentials are added.
+        body: the object that is sent as JSON; `None` to send no body.
+        timeout: the time limits, as aiohttp takes them.
     """
     if _is_36():
         await client.update_params_for_auth(headers, [], ["BearerToken"])  # type: ignore[call-arg]

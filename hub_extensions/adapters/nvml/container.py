@@ -139,8 +139,15 @@ class OwnDevices:
             raise driver.refused  # every call failed, so the failure concerns the device
 
     def _facts_of(self, driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
-        """Return the fixed properties of a device. They are read again if a property is still missing, or if the memory
-        size shows that the UUID is another device now.
+        """Return the fixed properties of a device.
+
+        They are kept from an earlier reading. They are read again if a property is still missing, or if the memory size
+        shows that the UUID is another device now.
+
+        Args:
+            uuid: UUID of the device.
+            handle: the device's NVML handle.
+            memory: the device's memory, as just read.
         """
         known = self._known.get(uuid)
         same = known is not None and memory.total in (None, known.facts.device.memory_bytes)
@@ -179,8 +186,14 @@ def _facts_of_whole(driver: Driver, uuid: str, handle: Any, memory: Memory) -> F
 def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
     """Read the fixed properties of a MIG device.
 
-    In a container the driver may refuse to report values of the GPU of which the MIG device is a part ("no
-    permission"). The handle of that GPU is still enough to read the counters.
+    In a container, the driver may refuse ("no permission") to report values of the GPU that the MIG device is a part
+    of. If so, values that come from the GPU are missing from the result. The handle of the GPU is still returned,
+    because it is enough to read the counters of the MIG device.
+
+    Args:
+        uuid: UUID of the MIG device.
+        handle: NVML handle of the MIG device.
+        memory: memory of the MIG device, as just read.
     """
     parent_handle, parent_settled = _asked(driver, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
     parent = None
@@ -200,10 +213,14 @@ def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Fac
 
 
 def _asked(driver: Driver, name: str, handle: Any) -> tuple[Any, bool]:
-    """Query one value from the driver.
+    """Query one value of a device from the driver.
+
+    Args:
+        name: name of the function of pynvml.
+        handle: the device's NVML handle.
 
     Returns:
-        The value, which is `None` if it is unavailable, and whether the same call would give the same result a second
+        First, the value; `None` if it is unavailable. Second, whether the same call would give the same result a second
         later.
     """
     try:

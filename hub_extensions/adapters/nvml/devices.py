@@ -116,13 +116,23 @@ def mig_slots(driver: Driver, gpu: Any) -> Iterator[MigSlot]:
 
 
 def whole_gpu(driver: Driver, gpu: Gpu, memory: Memory) -> Device:
-    """Return the properties of a GPU that is not in MIG mode."""
+    """Return the properties of a GPU that is not in MIG mode.
+
+    Args:
+        gpu: the GPU.
+        memory: the GPU's memory, from `memory_of`.
+    """
     return Device(gpu.uuid, gpu.product, memory_bytes=memory.total, sm_count=_sm_count(driver, gpu.handle))
 
 
 def product_of(driver: Driver, handle: Any, otherwise: str = "NVIDIA GPU") -> str:
-    """Return the card's name, without the MIG profile that the driver adds to the name of a MIG device. Return
-    `otherwise` if the driver does not report the name.
+    """Return the name of a card.
+
+    The driver adds the MIG profile to the name of a MIG device; it is left out here.
+
+    Args:
+        handle: NVML handle of the card, or of a MIG device on it.
+        otherwise: what is returned if the driver does not report the name.
     """
     name = driver.ask("nvmlDeviceGetName", handle)
     return re.sub(r"\s*\bMIG \S+\s*$", "", str(name)) if name else otherwise
@@ -141,7 +151,11 @@ class NvmlUse(NamedTuple):
 
 
 def use_of_whole(driver: Driver, handle: Any) -> NvmlUse:
-    """Return how busy a whole GPU is. The driver does not report it for a GPU in MIG mode."""
+    """Return how busy a whole GPU is. The driver does not report it for a GPU in MIG mode.
+
+    Args:
+        handle: NVML handle of the GPU.
+    """
     try:
         return NvmlUse(float(min(driver.call("nvmlDeviceGetUtilizationRates", handle).gpu, 100)))
     except NvmlFailure as failure:
@@ -164,10 +178,13 @@ class Memory(NamedTuple):
 
 
 def memory_of(driver: Driver, handle: Any) -> Memory:
-    """Return total and used memory of a device. Memory that the driver reserves for itself does not count as used, if
-    the driver reports it separately.
+    """Return total and used memory of a device.
 
-    Both are `None` for a card that shares its memory with the processor: the call is not supported, or the total is 0.
+    Memory that the driver reserves for itself does not count as used, if the driver reports it separately. Both numbers
+    are `None` for a card that shares its memory with the processor: the call is not supported, or the total is 0.
+
+    Args:
+        handle: NVML handle of the device.
     """
     name = "nvmlDeviceGetMemoryInfo"
     memory = driver.ask_either((name, handle, driver.library.nvmlMemory_v2), (name, handle))
@@ -177,8 +194,12 @@ def memory_of(driver: Driver, handle: Any) -> Memory:
 
 
 def _sm_count(driver: Driver, handle: Any) -> int | None:
-    """Return the number of SMs of a whole GPU, computed from its cores: NVML reports the cores, and the compute
-    capability determines the cores per SM. `None` if unknown.
+    """Return the number of SMs (streaming multiprocessors) of a whole GPU; `None` if it is not known.
+
+    NVML reports the number of cores. The GPU's compute capability determines the number of cores per SM.
+
+    Args:
+        handle: NVML handle of the GPU.
     """
     capability = driver.ask("nvmlDeviceGetCudaComputeCapability", handle)
     cores = driver.ask("nvmlDeviceGetNumGpuCores", handle)
@@ -310,7 +331,7 @@ def instance_of(driver: Driver, handle: Any) -> Instance | None:
 
 
 def profiles(driver: Driver, gpu: Gpu) -> list[Any]:
-    """Return what the driver knows about each profile of GPU instances that the card supports."""
+    """Return what the driver reports about each profile of GPU instances that the card supports (NVML's structures)."""
     asked = (driver.ask("nvmlDeviceGetGpuInstanceProfileInfo", gpu.handle, n) for n in range(_profile_count(driver)))
     return [info for info in asked if info is not None]
 

@@ -68,7 +68,12 @@ class MachineDevices:
         """Do nothing: the known devices are kept, because they probably still exist after the driver is reopened."""
 
     def _read_gpu(self, index: int, reading: ReadingBuilder) -> None:
-        """Add one GPU and its devices to `reading`. If the GPU is lost meanwhile, nothing of it is added."""
+        """Add one GPU and its devices to `reading`. If the GPU is lost meanwhile, nothing of it is added.
+
+        Args:
+            index: the driver's number of the GPU.
+            reading: the reading so far.
+        """
         known = self._known.get(index, {})
         one = ReadingBuilder(reading.at, reading.driver, reading.counters, reading.own)
         complete = _read_gpu(one, index, known)
@@ -188,9 +193,13 @@ def _in_mig_mode(driver: Driver, handle: Any) -> bool:
 
 
 def _instances_without_compute(driver: Driver, gpu: Gpu, seen: set[int]) -> list[Device]:
-    """Return GPU instances that nobody can use, because they have no compute instance. The driver usually lists them
-    for root only; otherwise the list is empty. Instances whose ids are in `seen` are left out, and the found ones are
-    added to it.
+    """Return the GPU instances that nobody can use, because they have no compute instance.
+
+    The driver usually lists such instances for root only; otherwise the result is empty.
+
+    Args:
+        gpu: the GPU.
+        seen: ids of the GPU instances that are known already and are left out. The ids of the returned ones are added.
     """
     found: list[Device] = []
     for info in profiles(driver, gpu):
@@ -208,8 +217,12 @@ def _instances_without_compute(driver: Driver, gpu: Gpu, seen: set[int]) -> list
 
 
 def _has_compute_instance(driver: Driver, instance: Any) -> bool:
-    """Return whether a GPU instance, of which no MIG device is visible, has a compute instance. A container can hide
-    the MIG devices of an instance.
+    """Return whether a GPU instance has a compute instance, although no MIG device of it is visible.
+
+    This is so in a container that hides the MIG devices of the instance.
+
+    Args:
+        instance: NVML handle of the GPU instance.
     """
     try:
         driver.call("nvmlGpuInstanceGetComputeInstanceById", instance, 0)

@@ -27,6 +27,7 @@ def processes_on(driver: Driver, handle: Any, *, mps_alone: bool = True) -> Proc
     """Return the compute processes on the device, including MPS clients.
 
     Args:
+        handle: NVML handle of the device.
         mps_alone: query MPS clients even if no other process is listed. The server of MPS is always listed when there
             are clients, so a reader that wants few calls can skip this.
     """

@@ -83,8 +83,11 @@ class ReadingBuilder:
             )
 
     def _use(self, handle: Any, facts: Facts) -> tuple[Counted, str]:
-        """Return how busy the device is, and what measured it: ``nvml``, ``gpm``, or ``none`` if it cannot be
-        measured.
+        """Return how busy a device is, and what measured it: ``nvml``, ``gpm``, or ``none`` if it cannot be measured.
+
+        Args:
+            handle: NVML handle of the device.
+            facts: the fixed properties of the device.
         """
         device, parent, key = facts.device, facts.parent, facts.device.identity
         if device.profile is None:

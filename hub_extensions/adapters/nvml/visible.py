@@ -66,6 +66,9 @@ def _seen_on(driver: Driver, gpu: Any) -> tuple[list[str], list[NvmlFailure]]:
     """Return the UUIDs of the devices on one GPU, and the calls that failed.
 
     If the GPU's MIG mode cannot be read, it counts as in MIG mode if MIG devices are visible.
+
+    Args:
+        gpu: NVML handle of the GPU.
     """
     failures: list[NvmlFailure] = []
     try:

@@ -17,7 +17,7 @@ from hub_extensions.core.sign_on.audit import CANARY
 
 
 def forged_assertions(app: str, issuer: str, kid: str) -> Iterator[tuple[str, str]]:
-    """Yield a name and an assertion for each forgery: unsigned, or signed with a key that is not the gate's.
+    """Yield a description and an assertion for each forgery: unsigned, or signed with a key that is not the gate's.
 
     Args:
         app: name of the app for which the assertions claim to be.
@@ -36,11 +36,12 @@ def forged_assertions(app: str, issuer: str, kid: str) -> Iterator[tuple[str, st
 def forged_tokens(
     claims: dict[str, Any], kid: str, key: ec.EllipticCurvePrivateKey | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield a name and a token for each way to sign claims without the signer's key, whose id is `kid`.
+    """Yield a description and a token for each way to forge a token without the secret key of its signer.
 
     Args:
-        claims: the claims to sign.
-        key: the key that forges the signature; `None` for a new one.
+        claims: the claims of the token.
+        kid: id of the signer's key, which the forged tokens name.
+        key: the key with which a signature is forged; `None` for a new one.
     """
     yield "alg none", jwt.encode(claims, "", "none")
     forger = key or ec.generate_private_key(ec.SECP256R1())
@@ -49,7 +50,15 @@ def forged_tokens(
 
 
 def true_assertions(app: str, issuer: str, key: AssertionKey) -> Iterator[tuple[str, str]]:
-    """Yield a name and an assertion, signed with the gate's key, that is for another app or has expired."""
+    """Yield a description and an assertion, signed with the gate's key, that the app has to refuse.
+
+    One assertion is for another app, and one has expired.
+
+    Args:
+        app: name of the app that has to refuse the assertions.
+        issuer: address of the apps' host.
+        key: the gate's signing key.
+    """
     now, name = int(time.time()), issuer.rstrip("/")
     said: dict[str, Any] = {"iss": name, "sub": CANARY, "groups": ["admins"]}
     for way, aud, at in (("for another app", f"not-{app}", now), ("an old one", app, now - 9000)):

@@ -95,7 +95,7 @@ class ProviderUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProviderMetadata:
-    """The content of the provider's discovery document. An address is "" if the document does not contain it.
+    """The content of the provider's discovery document. An address is "" if the document does not contain the address.
 
     Attributes:
         authorization: address to which browsers are sent to sign in.
@@ -182,11 +182,11 @@ class Provider:
     # ------------------------------------------------------------------ discovery document
 
     async def metadata(self) -> ProviderMetadata:
-        """Return the discovery document. While the provider is away, the last one stays valid.
+        """Return the discovery document. While the provider is away, the last document that was read is returned.
 
         Raises:
-            ProviderAway: it cannot be read, and none was read before.
-            ProviderUnusable: it does not fit the hub's settings.
+            ProviderAway: the document cannot be read, and none was read before.
+            ProviderUnusable: the document does not fit the hub's settings.
         """
         if self._metadata is not None and self._clock() - self._metadata_at < KEYS_SECONDS:
             return self._metadata
@@ -565,7 +565,13 @@ def claims_of_token(token: str) -> Mapping[str, Any]:
 
 
 def _signed_by(keys: Sequence[Mapping[str, Any]], token: str, header: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the claims of a token that one of these keys signed; `None` if none of them did."""
+    """Return the claims of a token that one of these keys signed; `None` if none of them did.
+
+    Args:
+        keys: the keys (JWK).
+        token: the token.
+        header: the header of the token, which names the algorithm.
+    """
     found = (_claims_of(token, key, str(header["alg"])) for key in keys)
     return next((claims for claims in found if claims is not None), None)
 

@@ -212,13 +212,23 @@ class GpuServiceClient:
         return states
 
     async def started(self, ticket: str, message: Started) -> TicketStatus:
-        """Report that the process was started, or that the server is ready. Raises ServiceAway, ServiceRefused."""
+        """Report that the process was started, or that the server is ready. Raises ServiceAway, ServiceRefused.
+
+        Args:
+            ticket: id of the ticket (place in the line) with which the server was admitted.
+            message: what has happened, and the server's process.
+        """
         return await self._send(
             self._reports, "POST", f"hub/tickets/{ticket}/started", TicketStatus, message, REPORT_SECONDS
         )
 
     async def ended(self, ticket: str, message: Ended) -> None:
-        """Report how an attempt to start a server ended. Raises ServiceAway, ServiceRefused."""
+        """Report how an attempt to start a server ended. Raises ServiceAway, ServiceRefused.
+
+        Args:
+            ticket: id of the ticket (place in the line) of the attempt.
+            message: how the attempt ended.
+        """
         await self._send(self._reports, "POST", f"hub/tickets/{ticket}/ended", None, message, REPORT_SECONDS)
 
     async def stopped(self, message: Stopped) -> None:
@@ -429,12 +439,15 @@ class GpuServiceClient:
     async def _fetch(
         self, client: HttpClient, method: str, path: str, body: bytes | None, seconds: float, language: str = ""
     ) -> HTTPResponse:
-        """Return the service's answer. Raises OSError or TimeoutError.
+        """Send a request to the service, and return the answer. Raises OSError or TimeoutError.
 
-        The limit is kept here and not by the client, because the client's time-outs do not cover the time in its queue.
-        They do count the time for which other code blocks the event loop.
+        The time limit is kept here and not by the HTTP client, for two reasons. The client's time-outs do not cover the
+        time in its queue. They do count the time for which other code blocks the event loop.
 
         Args:
+            client: the HTTP client with which the request is sent.
+            method: HTTP method.
+            path: path below the address of the service.
             body: the request's body; `None` for a request without one.
             seconds: the time limit.
             language: the language of the page for which the request is made; "" without a page.

@@ -184,7 +184,11 @@ class GateStore:
             return {row.id: row.last_use for row in connection.execute(sa.select(_SESSIONS.c.id, _SESSIONS.c.last_use))}
 
     def note_uses(self, last_uses: Mapping[str, datetime]) -> None:
-        """Write when sessions were last used. A later time that another gate wrote is not overwritten."""
+        """Write when sessions were last used. A later time that another gate wrote is not overwritten.
+
+        Args:
+            last_uses: id of a session -> when it was last used.
+        """
         rows = [{"which": id, "used": used} for id, used in last_uses.items()]
         if rows:
             change = sa.update(_SESSIONS).where(
@@ -198,6 +202,7 @@ class GateStore:
         """Write a pending sign-in. If there are too many, the oldest are discarded.
 
         Args:
+            sign_in: the pending sign-in.
             over: pending sign-ins that began before this time are discarded.
         """
         with self._engine.begin() as connection:

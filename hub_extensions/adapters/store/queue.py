@@ -191,8 +191,13 @@ def _ticket(row: Any) -> Ticket:
 
 
 def _demands(kept: object) -> PodDemands | None:
-    """Return what a pod requests from the scheduler, as stored with its ticket; `None` if another version stored it in
-    another format.
+    """Return what a pod requests from the scheduler, as stored with its ticket.
+
+    Args:
+        kept: the stored value; `None` if nothing was stored.
+
+    Returns:
+        `None` if nothing was stored, or if another version stored it in another format.
     """
     try:
         return None if kept is None else _DEMANDS.validate_python(kept)
