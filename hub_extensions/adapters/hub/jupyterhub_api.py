@@ -59,7 +59,7 @@ _FRAME = _Purpose("frame", 3.0, 4)
 
 
 class HubAway(Exception):
-    """The hub did not answer in time. It is not known whether it carried out the request.
+    """The hub did not answer in time. It is not known whether the hub carried out the request.
 
     Attributes:
         message: explanation for the log and for the service's report of its own state (``health``).

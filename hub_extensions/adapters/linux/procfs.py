@@ -66,7 +66,7 @@ class Scan(NamedTuple):
 
     Attributes:
         marked: the processes with a mark.
-        unread: the accounts of live processes whose environment we may not read, so that they may carry a mark.
+        unread: the accounts of live processes whose environment we may not read. These processes may carry a mark, too.
         hidden: the kernel hides processes of other accounts (``hidepid``), so `unread` may be incomplete.
     """
 

@@ -105,7 +105,7 @@ class OwnDevices:
         self._all_found = bool(self._uuids) and seen.all_answered
 
     def _pace_reopening(self, read: int) -> None:
-        """Set after what time the driver is reopened. That may bring missing devices back.
+        """Set after what time the driver is reopened. Reopening the driver may bring missing devices back.
 
         Args:
             read: number of devices that responded.

@@ -61,9 +61,9 @@ class Driver:
 
     Attributes:
         library: the module ``pynvml``.
-        refused: the first failure that was noted (see `note`) since a caller last set this to `None`. The caller can
-            report with it why a value was unavailable. `None` if no call has failed since. Failures of calls that the
-            card or driver does not support do not count.
+        refused: the first failure that `note` has stored since a caller last set this attribute to `None`; `None` if no
+            call has failed since. A caller reads it to report why a value is unavailable. Failures of calls that the
+            card or driver does not support are not stored.
     """
 
     def __init__(self) -> None:
@@ -168,7 +168,11 @@ class OpenDriver:
         return self._clock() - self.opened_at
 
     def close(self, before: Callable[[Driver], None]) -> None:
-        """Close the driver, after `before` has freed what belongs to it; does nothing if it is not open."""
+        """Close the driver. Do nothing if it is not open.
+
+        Args:
+            before: called with the driver before it is closed, to free the objects that belong to it.
+        """
         driver, self._driver = self._driver, None
         if driver is None:
             return

@@ -45,9 +45,12 @@ class MachineDevices:
     def read(self, reading: ReadingBuilder) -> None:
         """Add the devices to `reading`. For a GPU that does not respond, its devices of the last reading are added.
 
+        A GPU that is lost is left out.
+
         Raises:
-            NvmlFailure: the driver as a whole does not work, or no GPU responds and no device is known from earlier.
-                In the latter case nothing is raised if the last of the GPUs is lost; the reading is then empty.
+            NvmlFailure: the driver as a whole does not work, or no GPU responds and no device is known from earlier. In
+                the second case nothing is raised if the failure of the last GPU is that it is lost; the reading is then
+                empty.
         """
         self.reopen_after = 0.0
         count = int(reading.driver.call("nvmlDeviceGetCount"))

@@ -143,7 +143,7 @@ class GpuServiceClient:
 
     Attributes:
         away_since: when the service stopped answering; `None` while it answers.
-        going_down: the hub is shutting down, because the task of the stream was cancelled from outside.
+        going_down: whether the hub is shutting down. It is if the task of the stream was cancelled, and not by `close`.
         titles: the titles of offers (the choices on the spawn form) by id, as the service last reported them.
     """
 
@@ -309,7 +309,7 @@ class GpuServiceClient:
     def last_form(self, groups: tuple[str, ...]) -> FormState | None:
         """Return the form that was last received for these groups, with old figures; `None` if none was received.
 
-        It serves a user who opens the start page while the service is away.
+        The form is shown to a user who opens the start page while the service is away.
         """
         return form_for(groups, self._forms)
 

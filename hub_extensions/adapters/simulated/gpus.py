@@ -21,7 +21,7 @@ from hub_extensions.core.gpu.samples import DeviceSample
 def of_service(url: str, processes: Callable[[], Sequence[Process]]) -> Callable[[], Sequence[Process]]:
     """Return a function that lists only those processes whose servers use this GPU service.
 
-    Every installation on a machine simulates the same devices, so the kernels of another one must not count.
+    Every installation on a machine simulates the same devices, so the kernels of another installation must not count.
 
     Args:
         url: address of the service; "" for processes of servers without a service.

@@ -72,7 +72,7 @@ class Store:
 
     @classmethod
     def open(cls, url: str, *, echo: bool = False) -> Store:
-        """Open and migrate the database of `url`. It blocks: call it at start, in a thread.
+        """Open and migrate the database of `url`. This call blocks, so call it in a thread, when the service starts.
 
         Args:
             url: ``sqlite:////absolute/path``, ``sqlite://`` (in memory) or ``postgresql://…``.

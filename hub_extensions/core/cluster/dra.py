@@ -270,11 +270,12 @@ class _Cards:
         return self._selected[key]
 
     def cost(self, one: _Selected, other: _Selected) -> int:
-        """Return how many devices of one template an allocated device of another template makes unavailable, at most.
+        """Return how many devices of a template become unavailable, at most, if a device of another template is
+        allocated.
 
         Args:
-            one: the devices that the template selects of which one device is allocated.
-            other: the devices that the template selects whose losses are counted.
+            one: the devices that the first template selects. One of them is allocated.
+            other: the devices that the second template selects. Those of them that become unavailable are counted.
         """
         key = id(one), id(other)
         if key not in self._costs:

@@ -640,7 +640,10 @@ def _machine_family(value: str) -> str:
 
 
 def _marks(node: NodeFacts, resource: str) -> tuple[tuple[str, str], ...]:
-    """Return (label, value) of the labels that can distinguish this node from others with the same resource."""
+    """Return (label, value) of those labels of a node that can distinguish its cards from other cards.
+
+    Nodes with other cards may have the same resource.
+    """
     _, label, value = _other_product(node)
     found = {name: node.labels.get(name, "") for name in (NODE_PRODUCT, GKE_ACCELERATOR, GKE_PARTITION, GKE_SHARING)}
     sharing = f"{resource.removesuffix(SHARED)}.sharing-strategy"

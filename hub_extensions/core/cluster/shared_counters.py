@@ -96,8 +96,9 @@ def available_count(devices: tuple[CounterDraws, ...], left: Mapping[Counter, in
 
     The number is the smaller of two limits. (1) The devices form groups that block each other. In one group, an
     allocation makes at most a known number of its devices unavailable (`Shape.widths`). So of n devices that fit now,
-    at least n divided by that number, rounded up, can be allocated. This is added over all groups. (2) Each device
-    consumes the same amount of a common counter, so what is left of the counter suffices for a fixed number of devices.
+    at least n divided by that number, rounded up, can be allocated. These numbers are added over all groups. (2) Each
+    device consumes the same amount of a common counter, so what is left of the counter suffices for a fixed number of
+    devices.
 
     Args:
         devices: for each device that the offer selects on the card, the counters it consumes.
@@ -115,9 +116,14 @@ def available_count(devices: tuple[CounterDraws, ...], left: Mapping[Counter, in
 
 @lru_cache(maxsize=4096)
 def most_blocked(given: tuple[CounterDraws, ...], wanted: tuple[CounterDraws, ...]) -> int:
-    """Return the largest number of the devices `wanted` that become unavailable when one of `given` is allocated.
+    """Return how many of the devices `wanted` become unavailable, at most, when one of the devices `given` is
+    allocated.
 
-    This is by how much `available_count` of `wanted` decreases.
+    The number is by how much the result of `available_count` for `wanted` decreases, at most.
+
+    Args:
+        given: for each of the devices of which one is allocated, the counters that it consumes.
+        wanted: for each of the devices that may become unavailable, the counters that it consumes.
     """
     shape = shape_of(wanted)
     return max((_lost(draws, shape) for draws in given), default=0)

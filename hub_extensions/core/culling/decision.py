@@ -36,8 +36,8 @@ class CullDecision:
         stops_at: when the server stops if nothing changes; `None` if no countdown is shown. In a dry run see `would`.
         cause: the cause of that end; `None` if no countdown is shown.
         reason: the sentence for the user ("Idle for 21 min."), or why the server is kept; `None` in a dry run.
-        can_keep: whether a press of *Keep* would postpone this end. It extends the lifetime only while the GPU computes
-            and the limits allow it.
+        can_keep: whether a press of *Keep* would postpone this end. *Keep* extends the lifetime only while the GPU
+            computes and the limits allow an extension.
         ends_at: the end of the lifetime; `None` without a lifetime, and in a dry run.
         warned: with WARN and STOP, since when the warning of this countdown is shown (now if the warning is new).
             `None` with KEEP.
@@ -115,7 +115,8 @@ def decide(
 def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datetime | None:
     """Return when the lifetime ends this server at the latest; `None` if no lifetime is enforced.
 
-    This is not before its user was warned for long enough, and not before a time that a countdown has shown.
+    The returned time is not before the server's user has been warned for long enough, and not before a time that a
+    countdown has shown.
 
     Args:
         facts: what the service remembers of the server.

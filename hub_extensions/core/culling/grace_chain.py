@@ -42,7 +42,7 @@ class WeakLink:
         member: name of the field of `GraceChain`.
         text: what is wrong.
         fix: what to set.
-        breaks: whether stops fail because of it.
+        breaks: whether stops fail because of this time.
     """
 
     member: str

@@ -116,7 +116,7 @@ def play(
         use: the finished use (one server's time with a GPU) and its measurements.
         base: the limits of ``c.GpuCulling``.
         rules: the rules of a policy file, which replace limits for some servers.
-        waits: when somebody was waiting, for limits that depend on it.
+        waits: when somebody was waiting, for limits that apply only while somebody waits.
     """
     base, server = replace(base, enabled=True), RuledServer(use.user, use.groups, use.offer, use.pool)
     facts = ServerFacts(use.user, use.server, use.offer, use.ready, adopted=use.adopted)
@@ -156,9 +156,10 @@ class ReplaySummary:
         freed: cause -> device time that others could have used after stops for that cause.
         people_warned: number of users who would have been warned.
         warnings: number of warnings.
-        stopped: cause -> number of uses that would have been stopped for it.
+        stopped: cause -> number of uses that would have been stopped for this cause.
         came_back: the uses whose stop would have hit a user at work.
-        by_rule: (rule, cause) -> number of uses that would have been stopped by it; the rule "" is ``c.GpuCulling``.
+        by_rule: (rule, cause) -> number of uses that the rule would have stopped for this cause; the rule "" is
+            ``c.GpuCulling``.
         undecided: number of uses that were not stopped and for which, at some time, the rule depended on groups that
             are not known. At such times the replay stops no server.
     """

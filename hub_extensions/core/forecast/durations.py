@@ -199,7 +199,7 @@ class DurationHistory:
     def distinguishes_people(self) -> bool:
         """Whether the pool has enough different users, so that a user's own past uses are useful as a source.
 
-        This goes by the effective number of users (inverse Simpson index, 1949), which has to be at least `PEOPLE`.
+        The effective number of users (inverse Simpson index, 1949) has to be at least `PEOPLE`.
         """
         return self.finished**2 >= PEOPLE * self._squares
 
@@ -540,9 +540,9 @@ class Draws:
             holders: the servers.
             sources: the past uses from which the lives are picked.
             rows: rows of the servers in `sources`.
-            siblings: for each server, (offer's number, time asked, life in each world) of the user's servers just
-                drawn.
-            most: the largest number of siblings.
+            siblings: for each server, the other servers of its user whose lives were just drawn. Each is given as
+                (number of its offer, when it was asked for, its life in each world).
+            most: the largest number of `siblings` of one server.
         """
         asked = np.array([holders[row].asked for row in rows.tolist()])
         offers = np.array([self._history.number_of(holders[row].offer) for row in rows.tolist()])

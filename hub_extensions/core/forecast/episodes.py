@@ -79,9 +79,10 @@ class Lessons:
         Args:
             simulated: the interval as it was simulated.
             at_most: the longest wait that enforced limits allow. None without a limit.
-            first_joined: when the first ticket in line joined. None if this ticket is the first, or the line is empty.
+            first_joined: when the first ticket in line joined. None if the ticket itself is the first, or the line is
+                empty.
             now: the present time, by the clock of `first_joined`.
-            waited: seconds that this ticket has waited.
+            waited: seconds that the ticket itself has waited.
         """
         found = widened(simulated, self.shift)
         if first_joined is not None and first_joined < self.first_until:
@@ -121,7 +122,7 @@ class _Episode:
 
 @dataclass(slots=True)
 class _Batch:
-    """A wait, and those that overlap in time with it; together they count as one observation.
+    """A wait, together with other waits that overlap with it in time. They count as one observation.
 
     Attributes:
         joined, ended: beginning and end of the first of these waits.

@@ -103,16 +103,17 @@ def widened(simulated: Interval, by: float) -> Interval:
 
 
 def with_first(shown: Interval, first: float, waited: float = 0.0) -> Interval:
-    """Correct the median by the time that the first ticket in line has waited, because waits in one line are alike.
+    """Correct the median of a ticket's likely wait by the time that the first ticket in line has waited.
 
-    The new median is the weighted mean of the forecast median and the first ticket's wait, in log time (log(1 +
-    minutes)). If this ticket has just joined, both have the same weight. The longer it has waited, the less the first
-    ticket's wait counts.
+    The waits of the tickets in one line are alike. So the new median is the weighted mean of the forecast median and
+    the first ticket's wait, in log time (log(1 + minutes)). If the ticket has just joined, both have the same weight.
+    The longer the ticket has waited, the less the first ticket's wait counts. If the ticket has waited as long as the
+    first ticket, nothing is changed.
 
     Args:
         shown: the interval before the correction.
         first: seconds that the first ticket in line has waited.
-        waited: seconds that this ticket has waited.
+        waited: seconds that the ticket itself has waited.
     """
     if not 0.0 <= waited < first:
         return shown

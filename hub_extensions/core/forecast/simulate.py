@@ -52,8 +52,10 @@ class HeldShares:
         id: id of its lease.
         holder: its user and offer, for which the remaining time is drawn.
         shares: (device, thousandths) of each device.
-        frees: False if its end frees no device, because another program stays on it, or the device is lost.
-        pool: the pool from whose past uses its life is drawn. "" if it is the pool of the devices.
+        frees: False if the server's end frees no device, because another program stays on the device, or the device is
+            lost.
+        pool: the pool from whose past uses the server's life (the length of its use) is drawn. "" if it is the pool of
+            the devices.
         server: name of the server, if it counts towards the limit of GPUs per user. None if it does not count (any
             more).
     """

@@ -218,11 +218,12 @@ def likely_waits(
 
 @dataclass(frozen=True)
 class _PoolView:
-    """What turns the simulated waits of one pool into the waits that users see.
+    """The corrections with which the simulated waits of one pool become the waits that users see.
 
     Attributes:
-        lessons: how far earlier forecasts of this pool were wrong; the new ones are corrected by that.
-        first: the first ticket in line, whose wait so far is evidence, too. None if nobody waits.
+        lessons: corrections of P10, P50 and P90, learned from the errors of earlier forecasts of this pool.
+        first: the first ticket in line; the time that it has waited so far shows how long waits are now. None if nobody
+            waits.
         now: the present time, by the clock of the earlier forecasts.
         nameless: whether the pool has too few users to distinguish them. Its waits then come from two simulations: one
             by each user's past uses, and one by the past uses of everybody (the survival curve).

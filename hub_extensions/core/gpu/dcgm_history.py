@@ -62,8 +62,8 @@ def past_use(name: str, labels: Mapping[str, str], samples: Mapping[float, float
 def past_pods(parts: Iterable[PodHistory]) -> Iterator[PodHistory]:
     """Merge the histories of each pod, with the highest use of each minute.
 
-    If the measurements of a name are interrupted for longer than `ANOTHER_POD`, the later ones count as those of
-    another pod with the same name.
+    If the measurements of a name are interrupted for longer than `ANOTHER_POD`, the measurements after the interruption
+    count as those of another pod with the same name.
 
     Args:
         parts: the history of a pod from each single series.

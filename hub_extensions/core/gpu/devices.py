@@ -71,8 +71,8 @@ class Device:
     def under(self, identity: str) -> Device:
         """Return this device with an identity from an earlier reading of the GPUs, if it can be the same device.
 
-        That is possible if one of the two identities lacks a GPU instance or placement, because the driver did not
-        report it, and the rest of them is equal. Otherwise return the device unchanged.
+        That is possible if one of the two identities lacks a GPU instance or placement that the driver did not report,
+        and all other parts are equal. Otherwise return the device unchanged.
 
         Args:
             identity: the identity from the earlier reading.

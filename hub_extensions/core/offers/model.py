@@ -256,7 +256,7 @@ def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer,
 
 
 def _name_by_size(offer: GpuOffer) -> str:
-    """Return the plain name of a MIG offer by its compute slices; "" for other offers."""
+    """Return the plain name of a MIG offer by its compute slices, such as ``Small GPU``; "" for other offers."""
     if offer.kind is not OfferKind.MIG:
         return ""
     slices, _ = named_size(offer.id)

@@ -105,7 +105,10 @@ class OfferId(str):
 
 @lru_cache(maxsize=4096)
 def _read(text: str) -> OfferId:
-    """Parse an id. Equal texts give the same object, so that looking one up costs no more than a plain text."""
+    """Parse an id.
+
+    Equal texts give the same object. So an id is found in a mapping as fast as a plain text.
+    """
     if text == _CPU:
         return _make(text, "", "", 0)
     front, at, which = text.partition("@")

@@ -22,7 +22,10 @@ SLICES = 7  # compute slices of a card in MIG mode
 
 
 class PieceState(Enum):
-    """The state of a piece (what one server can be given). *Held* means that a lease of this hub covers the piece."""
+    """The state of a piece (what one server can be given), such as busy, ending or free.
+
+    A piece is *held* if a lease of this hub covers it.
+    """
 
     BUSY = "busy"
     IDLE = "idle"

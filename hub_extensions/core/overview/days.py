@@ -69,6 +69,8 @@ class CountedUse:
 class Course:
     """Device hours of one offer or one group over the period, with one value for each bar.
 
+    Device hours are hours times the number of devices.
+
     Attributes:
         name: id of the offer, or name of the group; "" for users without a group.
         hours: device hours in each bar.

@@ -95,8 +95,8 @@ def _counted_bounds(
 ) -> QueueForecast:
     """Return the longest waits in a line whose devices are counted and not known by name, as on a cluster.
 
-    Each lease that will be released, and each free device, stands for one device. This works only if all servers have
-    the same share of a device; otherwise the wait is unbounded.
+    Each lease that will be released, and each free device, stands for one device. The waits are bounded only if all
+    servers have the same share of a device.
 
     Args:
         snapshot: everything on which an admission decides.
@@ -142,9 +142,10 @@ def bounds_on_nodes(
 ) -> QueueForecast:
     """Return the longest waits of tickets whose servers may use only some nodes of a pool.
 
-    An earlier ticket that may use at least one of these nodes counts as if it took a device there. This can only raise
-    the longest wait. As long as somebody waits for these nodes, each device on them is in use. The server of each
-    ticket ahead holds one device for at most one turn (its start, its lifetime, and its release).
+    An earlier ticket that may use at least one of these nodes counts as if it took a device there. With this assumption
+    the result can be longer than the longest real wait, but not shorter. As long as somebody waits for these nodes,
+    each device on them is in use. The server of each ticket ahead holds one device for at most one turn (its start, its
+    lifetime, and its release).
 
     Args:
         snapshot: everything on which an admission decides.

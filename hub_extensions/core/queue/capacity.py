@@ -174,14 +174,14 @@ class Capacity:
     def costing(self, pool: str) -> frozenset[str]:
         """Return the other pools of which a given device can make a device of this pool unavailable.
 
-        Their MIG devices are created on the same cards.
+        The MIG devices of these pools are created on the same cards as those of this pool.
         """
         return frozenset(other for other, costs in self._costs.items() if pool in costs)
 
     def costed(self, pool: str) -> frozenset[str]:
         """Return the other pools that may lose a free device when a device of this pool is given.
 
-        Their MIG devices are created on the same cards.
+        The MIG devices of these pools are created on the same cards as those of this pool.
         """
         return frozenset(self._costs.get(pool, ()))
 
@@ -224,7 +224,7 @@ class Capacity:
     def comes_back(self, lease: Lease) -> bool:
         """Return whether the line gets a device when the lease ends.
 
-        It gets none if the device is lost, or if its node accepts no new servers.
+        It gets none if the lease's device is lost, or if the device's node accepts no new servers.
         """
         if lease.state is LeaseState.LOST:
             return False

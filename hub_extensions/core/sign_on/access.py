@@ -131,7 +131,7 @@ class SilentRound:
 
 @dataclass(frozen=True, slots=True)
 class PersonFacts:
-    """The sender of a request: known by the gate's session if a browser sent it, by the token if a program did.
+    """The sender of a request: known by the gate's session if a browser sent it, by its token if a program sent it.
 
     Attributes:
         scopes: the sender's scopes, as last reported by the hub. `None` if the hub has not reported any recently

@@ -378,6 +378,9 @@ def framing_of(policies: Iterable[str], frame_options: str) -> str:
     Args:
         policies: the ``Content-Security-Policy`` headers of the page.
         frame_options: the header ``X-Frame-Options``; "" if it was not sent.
+
+    Returns:
+        The value of ``frame-ancestors``, or else of ``X-Frame-Options``; "" if the page sets neither.
     """
     found = []
     for policy in ",".join(policies).split(","):

@@ -29,10 +29,12 @@ ABSENT = object()
 def claim_at(claims: Claims, path: str, default: Any = None) -> Any:
     """Return a claim by its name, or by the dotted path to it in nested objects.
 
-    A claim whose own name contains dots, such as ``https://site.example/groups``, takes precedence over a path. This
-    applies to each object on the path, because the names in Keycloak's ``resource_access`` are ids of clients.
+    The name of a claim may itself contain dots, such as ``https://site.example/groups``. At the top and in each object
+    on the path, a claim with such a name takes precedence over a path. Names in Keycloak's ``resource_access`` may
+    contain dots, because they are ids of clients.
 
     Args:
+        claims: the claims of a token, or the user information.
         path: the name or the path.
         default: what is returned if the claim is missing.
     """

@@ -41,13 +41,13 @@ class DrainSeen:
     hook_ended: datetime | None = None
 
     def after(self, report: ServerReport, at: datetime, wall: datetime) -> DrainSeen:
-        """Return these facts with those of one more report of the server.
+        """Return what the server has reported since its drain began, including one more report.
 
         Args:
             report: the report.
-            at: when the report came, on the running clock (which stands still while hub or service is down). The times
-                of the pages go by it.
-            wall: when the report came, by the wall clock. The time of the hook goes by it.
+            at: when the report came, on the running clock (which stands still while hub or service is down).
+                `pages_asked` and `pages_saved` are times of this clock.
+            wall: when the report came, by the wall clock. `hook_ended` is a time of this clock.
         """
         ended = report.hook_ran and report.draining is False
         return DrainSeen(
@@ -113,7 +113,8 @@ def may_stop_now(
 def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -> bool:
     """Return whether a busy GPU may mean that the user is at work, so that the stop is cancelled.
 
-    The user's hook may use the GPU to save from it, which does not mean work. A cell or a program in a terminal does.
+    The user's hook may use the GPU to save data from it, which does not mean that the user is at work. A cell or a
+    program in a terminal does.
 
     Args:
         report: the last report of the server's extension, and when it came. `None`, or a report from before the stop,
