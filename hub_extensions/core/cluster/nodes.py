@@ -141,8 +141,8 @@ class DeviceKind:
         product: the node's product label without its suffixes.
         resource: the extended resource that a pod requests.
         mechanism: how the cluster assigns the devices.
-        marks: (label, value) pairs of the node, which can distinguish it from nodes that have other cards under the
-            same resource name.
+        marks: (label, value) pairs of the node, which can distinguish the node from nodes that have other cards under
+            the same resource name.
         replicas: number of pods that share a device; 1 if it is not shared.
         other_product: the product by other labels than NVIDIA's; "" without such labels. The pool has its key from
             these labels if it was first seen before the node got NVIDIA's.

@@ -85,6 +85,8 @@ class Probe:
 class ProbeAnswer:
     """The answer to a probe.
 
+    A probe is a request of the audit that should not get through to the app.
+
     Attributes:
         status: HTTP status; `None` if no answer came.
         location: the header ``Location``; "" if it was not sent.
@@ -159,6 +161,8 @@ KINDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
     """Yield all probes of one app through the proxy, except those that need a real cookie (`real_cookie_probes`).
 
+    A probe is a request of the audit that should not get through to the app.
+
     Args:
         path: path of the app's public address, with a trailing slash.
         cookie_name: name of the gate's session cookie.
@@ -178,6 +182,8 @@ def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
 
 def real_cookie_probes(app: App, path: str, name: str, mine: str, other: str, expired: str) -> Iterator[Probe]:
     """Yield probes of case A4, which send real cookies of the gate that were changed, cut, combined or have expired.
+
+    A probe is a request of the audit that should not get through to the app.
 
     Args:
         path: path of the app's public address, with a trailing slash.
@@ -316,6 +322,8 @@ ANY_PAGE = Probe("A1", "", "", "", "", "")
 
 def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None, owner: str = "") -> Outcome:
     """Decide what an answer to a probe means.
+
+    A probe is a request of the audit that should not get through to the app.
 
     Args:
         plain: the answer to the same caller's ordinary request to the app, without what the probe adds to it; `None` if

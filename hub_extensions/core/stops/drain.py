@@ -27,6 +27,8 @@ BY_THE_CARD = ("nvml", "gpm", "simulated")
 class DrainSeen:
     """The reports of a server since its drain (the time to save and to run the user's hook) began.
 
+    A hook is a program of the user that runs before a stop.
+
     Attributes:
         pages_asked: when the server first reported that open pages were asked to save; `None` if it has not.
         pages_saved: when the server first reported that the notebooks were saved; `None` if it has not.
@@ -61,7 +63,8 @@ class DrainSeen:
 def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
     """Return how long before the time of an order the drain (saving, and the user's hook) begins.
 
-    This is zero without the extension, `HEARD` for saving alone, and `drain` (at least `HEARD`) with a hook.
+    This is zero without the extension, `HEARD` for saving alone, and `drain` (at least `HEARD`) with a hook. A hook is
+    a program of the user that runs before a stop.
 
     Args:
         report: the last report of the server's extension; `None` if the server does not have it, so that nothing can be
@@ -85,7 +88,7 @@ def may_stop_now(
     A server without the extension is not drained. If the extension has not reported since the stop began, the drain
     ends after `HEARD`. While cells or the user's hook run, it ends only after `drain` (at least `SAVING`). Otherwise it
     ends `OTHER_PAGES` after a page has saved, `SAVING` after the pages were asked to save, or after `HEARD` if no page
-    was asked.
+    was asked. A hook is a program of the user that runs before a stop.
 
     Args:
         report: the last report of the server's extension, and when it came; `None` if the server does not have it.
@@ -114,7 +117,7 @@ def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -
     """Return whether a busy GPU may mean that the user is at work, so that the stop is cancelled.
 
     The user's hook may use the GPU to save data from it, which does not mean that the user is at work. A cell or a
-    program in a terminal does.
+    program in a terminal does. A hook is a program of the user that runs before a stop.
 
     Args:
         report: the last report of the server's extension, and when it came. `None`, or a report from before the stop,
@@ -130,6 +133,8 @@ def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -
 def is_after_hook(sample: DeviceSample | None, hook_ended: datetime | None) -> bool:
     """Return whether a measurement was made well after the user's hook had ended, so that a busy GPU means work.
 
+    A hook is a program of the user that runs before a stop.
+
     Args:
         sample: the last measurement; `None` without a measurement.
         hook_ended: wall-clock time at which the hook had ended; `None` if it has not, or without a hook.
@@ -141,6 +146,8 @@ def is_after_hook(sample: DeviceSample | None, hook_ended: datetime | None) -> b
 
 def awaits_sample(sample: DeviceSample | None, hook_ended: datetime | None, now: datetime) -> bool:
     """Return whether a stop has to wait for a measurement that is made after the user's hook has ended.
+
+    A hook is a program of the user that runs before a stop.
 
     Args:
         sample: the last measurement; `None` without a measurement.

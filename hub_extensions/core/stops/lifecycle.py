@@ -169,20 +169,21 @@ StopKey = tuple[str, str, str]
 class StopRecord:
     """The stop of one run of a server, from the first warning until nothing of the server is left.
 
-    The record is stored at every step.
+    The record is stored at every step. A hook is a program of the user that runs before a stop.
 
     Attributes:
         lease: id of the server's lease (its right to a device); "" without a GPU.
         run: when the server was ready (`ServerFacts.started`), which distinguishes this run from others; `None` if the
             service did not begin the stop.
         causes: the causes of which the user is warned, first the one that stops the server; empty if the service did
-            not begin the stop. Once the drain has begun, they are those for which the server is stopped.
+            not begin the stop. Once the drain (the time to save and to run the user's hook) has begun, they are those
+            for which the server is stopped.
         grounds: the evidence when the hub was asked, for the audit.
         began: when the present try began; `None` while no try is under way.
         interrupted: when the server first received the request to interrupt its kernels; `None` before.
         asked: when the hub was last asked to stop the server; `None` before.
         since: when the server was found stopped; `None` before.
-        seen: what the server has reported during the present drain (the time to save and to run the user's hook).
+        seen: what the server has reported during the present drain.
         pause: the pause before the next try. `None` if no try has failed or was put off.
         alarmed: whether administrators have been shown that this stop has failed.
         back: how the server is started again without a GPU. `None` if it does not come back.
@@ -338,6 +339,8 @@ def clear(record: StopRecord) -> None:
 
 def begin(record: StopRecord, causes: tuple[StopCause, ...], now: datetime) -> StopRecord:
     """Begin the drain of a server (interrupt, save, run the user's hook), for the first time or again.
+
+    A hook is a program of the user that runs before a stop.
 
     Args:
         causes: the causes of the stop, first the one that stops the server. Empty if they are not known yet, as after a
