@@ -62,7 +62,7 @@ class Person:
     Attributes:
         name: name of the user or service.
         kind: ``user`` or ``service``.
-        admin: the user is an administrator of the hub; it gives rights only to a caller with a login.
+        admin: whether the user is an administrator of the hub. This gives rights only to a caller with a login.
         groups: the user's groups at the hub.
         scopes: the token's scopes, as the hub expands them. `None` if the caller has a login instead of a token, and so
             all rights of the account.

@@ -71,13 +71,14 @@ class OwnDevices:
             raise failures[0]
 
     def forget(self, *, reopening: bool) -> None:
-        """Drop the handles, which belong to the driver that is closed.
+        """Drop the NVML handles of the devices, because they belong to the driver that is closed.
 
         Some drivers see a new partitioning, or a device that comes back, only after they are reopened. Reopening costs
-        the other devices one measurement of their utilization, so the interval grows while a device stays away.
+        the other devices one measurement of their utilization. So the time until the driver is reopened again grows
+        while a device stays away.
 
         Args:
-            reopening: the driver is opened again at once, so the fixed properties of the devices are kept.
+            reopening: the driver is opened again at once, so the last known state of missing devices is kept.
         """
         self.reopen_after = None
         self._known.clear()

@@ -63,7 +63,8 @@ class ProviderRefused(Exception):
     """The provider refused this grant or this access token.
 
     Attributes:
-        code: the provider's error code, or `MUST_ACT` if the person has to act at the provider, as in a new sign-in.
+        code: the provider's error code, or `MUST_ACT` if the person has to act at the provider, such as sign in again
+            or change a password.
         description: the provider's complete error description, or the message of this exception.
     """
 

@@ -307,8 +307,14 @@ class PinTable:
             return [(user, Identity(iss, sub)) for user, iss, sub in connection.execute(query)]
 
     def pin(self, user: str, identity: Identity, now: datetime) -> None:
-        """Record that this hub user belongs to this provider account. Earlier pins of the user and of the account are
-        removed.
+        """Record that this hub user belongs to this provider account.
+
+        Earlier records of the user and of the account are removed.
+
+        Args:
+            user: name of the hub user.
+            identity: the account at the provider.
+            now: the present time, which is recorded too.
         """
         with self._begun() as connection:
             follow_users(connection)

@@ -816,7 +816,7 @@ def _counted(
 def _counted_resource(
     kind: DeviceKind, node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str]
 ) -> tuple[int, Mapping[int, int], int]:
-    """Return the total, free share -> number of devices, and the number of devices held by pods this hub did not start.
+    """Count the devices of one kind on a node that is described by its resources.
 
     Free devices are the allocatable ones minus the requests of the pods that are bound to the node.
 
@@ -825,6 +825,10 @@ def _counted_resource(
         node: the node.
         pods: the pods that are bound to the node.
         ours: uids of the pods that are servers of this hub.
+
+    Returns:
+        The number of all devices; free share of a device (thousandths) -> number of devices that have it free; and the
+        number of devices held by pods that this hub did not start.
     """
     total = _plausible_count(node, kind.resource)
     used = foreign = 0

@@ -52,7 +52,9 @@ class NodeRoom:
     """The devices of a pool on one node.
 
     Attributes:
-        total, room, foreign: as in `Pool`, on this node.
+        total: number of devices that can be given to servers now.
+        room: free share of a device in thousandths -> number of devices that have it free.
+        foreign: number of devices held by pods that this hub did not start.
         barred: True if only servers with tolerations or selectors of their own can use the node, so that its devices
             count only for them.
         unknown: whether the number of devices is not known.

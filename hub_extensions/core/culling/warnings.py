@@ -32,11 +32,13 @@ def last_warning(stops_at: datetime, policy: CullPolicy) -> datetime:
 
 
 def is_announced(facts: ServerFacts, stops_at: datetime | None) -> bool:
-    """Return whether the user was warned of this end last. Times that differ by less than `SAME_END` are the same end.
+    """Return whether the last warning that the user got was about the end (time of the stop) `stops_at`.
+
+    Times that differ by less than `SAME_END` are the same end.
 
     Args:
         facts: what the service remembers of the server, with the end of which the user was warned last.
-        stops_at: the end in question; `None` if the server does not stop; the result is then False.
+        stops_at: when the server stops. `None` if the server does not stop; the result is then False.
     """
     return facts.announced is not None and stops_at is not None and abs(stops_at - facts.announced) < SAME_END
 

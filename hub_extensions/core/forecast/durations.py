@@ -405,10 +405,14 @@ class Draws:
         self._curves = PoolCurves(history.pool(OF_THE_CURVE if by_curve else OF_THE_POOL), running)
 
     def lives(self, holders: Sequence[UseHolder]) -> list[FloatArray]:
-        """Return how long each of these servers holds its GPU, in each world (possible future).
+        """Return how long each of these servers holds its GPU (its life), in each world (possible future).
 
-        The life is between the time held so far and the server's limit. A server that is predicted to reach its limit
-        ends exactly there. Other lives differ a little from the past life that they repeat.
+        A life is between the time for which the server has held its GPU so far and the server's limit. A server that is
+        predicted to reach its limit ends exactly at the limit. Other lives differ a little from the past life that they
+        repeat.
+
+        Args:
+            holders: the servers.
         """
         if not holders:
             return []

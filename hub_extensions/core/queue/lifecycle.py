@@ -240,7 +240,10 @@ def admit(
 
     Args:
         admission: the offer and the device that the ticket gets.
-        lease_id, uuid, pool, share: values of the new lease, see `Lease`.
+        now: the present time of the running clock, at which the lease begins.
+        lease_id: id of the new lease.
+        uuid, pool: UUID of the lease's device, and its pool (all devices of one kind).
+        share: thousandths of the device that the lease covers.
 
     Returns:
         The changed ticket and the new lease, or the reason if the ticket cannot be admitted because it does not wait.
@@ -378,7 +381,9 @@ def adopt(
 
     Args:
         now: the present time of the running clock, at which the lease begins.
-        lease_id, pool, device, uuid: values of the new lease, see `Lease`.
+        lease_id: id of the new lease.
+        pool: the pool (all devices of one kind) that the device belongs to.
+        device, uuid: identity and UUID of the device.
         pid, pid_started: the server's process and its start time; None if not known.
     """
     return Lease(

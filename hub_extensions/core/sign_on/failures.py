@@ -168,7 +168,7 @@ def failure_of(code: str, known: Mapping[str, str], t: Catalogue = ENGLISH) -> S
     """Return the page of a failed sign-in in the reader's language.
 
     Args:
-        code: code of the failure, as in `SignOnRefusal`.
+        code: code of the failure (`SignOnRefusal.code`).
         known: values for the placeholders of the text, by name. ``off`` is a number of seconds.
         t: the catalogue of the reader's language.
     """

@@ -156,7 +156,7 @@ class ProviderHealth:
     silent: str = ""
 
     def after_silence(self, session: str, unanswered: Mapping[str, RecheckFailure]) -> ProviderHealth:
-        """Return the state after a check without an answer.
+        """Return the provider's health after it has not answered a check of a session.
 
         Args:
             session: the session that was checked.
@@ -168,7 +168,7 @@ class ProviderHealth:
         return ProviderHealth(away, self.answered - {session}, 0, session)
 
     def after_answer(self, session: str, unanswered: Mapping[str, RecheckFailure]) -> ProviderHealth:
-        """Return the state after a check with an answer.
+        """Return the provider's health after it has answered a check of a session.
 
         Args:
             session: the session that was checked.

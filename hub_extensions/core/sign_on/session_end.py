@@ -159,8 +159,9 @@ def plan_end(
 ) -> EndPlan:
     """Decide what ends with the sessions `ending` of one person.
 
-    The settings decide which servers stop, but only if the person lost the right to sign in or ended the last session
-    (`OWN`). No server stops because a session passed a limit: a training continues while its user sleeps.
+    The settings decide which servers stop, but only if the person lost the right to sign in, or ended the last session
+    by an action of their own (`OWN`). No server stops because a session passed a limit: a training continues while its
+    user sleeps.
 
     Args:
         ending: the sessions that end.

@@ -283,7 +283,10 @@ def running(key: StopKey, run: datetime) -> StopRecord:
 
 
 def order(record: StopRecord, new: StopCause, now: datetime) -> StopRecord:
-    """Add an order to the causes of a stop. Return the same record if the order changes nothing (see `added`).
+    """Add an order to the causes of a stop.
+
+    Return the same record if the order changes nothing. This is so if an earlier order of the same kind remains
+    (`added`), or if an administrator orders a stop when another order stops the server at the same time or before.
 
     Args:
         record: the record of the stop.

@@ -111,7 +111,7 @@ def next_step(
     on_gpu: bool = False,
     stopping: bool = False,
 ) -> ReturnStep:
-    """Return what to do next about a server that is to come back, by the table above.
+    """Return what to do next about a server that is to come back, by the table in the module's docstring.
 
     Args:
         back: the return so far.
