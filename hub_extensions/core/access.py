@@ -87,8 +87,8 @@ class Person:
 
         Args:
             action: the action.
-            of: (user, server) that the action changes; `None` for the caller's own server, or if no server is
-                concerned.
+            of: user and name of the server that the action changes; `None` for the caller's own server, or if no server
+                is concerned.
         """
         return refusal(self, action, of) is None
 
@@ -103,7 +103,8 @@ def refusal(person: Person, action: ApiAction, of: tuple[str, str] | None = None
     Args:
         person: the caller.
         action: the action.
-        of: (user, server) that the action changes; `None` for the caller's own server, or if no server is concerned.
+        of: user and name of the server that the action changes; `None` for the caller's own server, or if no server is
+            concerned.
     """
     if person.scopes is None:
         return _of_login(person, action, of)

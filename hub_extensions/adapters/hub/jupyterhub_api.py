@@ -174,7 +174,7 @@ class HubApi:
 
         Args:
             url: ends in ``/hub/api``, with or without a slash.
-            token: the service's own.
+            token: the service's own API token.
             tls: the certificates of JupyterHub's ``internal_ssl``; `None` without it.
             account: the uid that has to listen at the address, if that is on this machine; `None` to accept any.
             monotonic: returns the monotonic clock in seconds.

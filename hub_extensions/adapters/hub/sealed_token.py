@@ -15,13 +15,16 @@ _NONCE_BYTES = 12
 
 
 def seal(token: str, cookie: str) -> bytes:
-    """Encrypt the token. The cookie has 256 random bits, so a plain hash of it is a good key."""
+    """Encrypt a token of the hub with the session cookie that the token belongs to.
+
+    The cookie has 256 random bits, so a plain hash of it is a good key.
+    """
     nonce = os.urandom(_NONCE_BYTES)
     return nonce + AESGCM(_key(cookie)).encrypt(nonce, token.encode(), None)
 
 
 def unseal(sealed: bytes, cookie: str) -> str | None:
-    """Decrypt the token; `None` if it was sealed with another cookie, or was modified."""
+    """Decrypt a token that `seal` encrypted; `None` if it was encrypted with another cookie, or was modified."""
     try:
         return AESGCM(_key(cookie)).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None).decode()
     except (InvalidTag, ValueError):

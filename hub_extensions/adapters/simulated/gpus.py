@@ -31,7 +31,7 @@ def of_service(url: str, processes: Callable[[], Sequence[Process]]) -> Callable
 
 
 class SimulatedGpus:
-    """Reads a layout as if it were a machine.
+    """Reads the devices of a simulated machine (a layout) as if the machine existed.
 
     Args:
         layout: the simulated machine.

@@ -34,8 +34,8 @@ class Layout:
         name: the name of the file without its suffix.
         title: name of the layout for display.
         source: where the figures come from.
-        devices: as an inventory lists them, in the driver's order; their UUIDs are derived from the name and never
-            change.
+        devices: the devices, in the form and order in which a real machine's devices are listed. Their UUIDs are
+            derived from the name and never change.
         fractions: offer id of a device (``gpu``, ``mig-3g.20gb``) -> the shares of it that are offered.
     """
 

@@ -112,7 +112,7 @@ class JournalRow:
 
 @dataclass(frozen=True, slots=True)
 class JournalFilter:
-    """Selects rows of the journal. The default selects all rows.
+    """Selects rows of the journal (the service's decisions). The default selects all rows.
 
     Attributes:
         since: only rows from this time on; `None` for no limit.

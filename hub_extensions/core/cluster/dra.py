@@ -52,7 +52,7 @@ class DraPool:
         free: number of devices that are available now. None if the hub is not allowed to read the claims.
         foreign: number of devices that are not available because of claims of pods that this hub did not start.
         memory_bytes, sm_count: memory and SMs (streaming multiprocessors) of the smallest device; None if not known.
-        nodes: the numbers for administrators, node by node.
+        nodes: the number of all and of free devices on each node, for administrators.
         costs: name of another template -> the largest number of that template's devices that become unavailable when a
             device of this template is allocated. The two templates select the same devices, or devices on the same
             cards.

@@ -154,7 +154,7 @@ class ClaimFacts:
     """A ResourceClaim to which devices are allocated.
 
     Attributes:
-        devices: (driver, pool, device) of each allocated device.
+        devices: (DRA driver, DRA pool, name of the device) of each allocated device.
         pod: name of the pod that the claim is for; "" if it is for none.
     """
 
@@ -281,7 +281,7 @@ class ClusterConfig:
         node_terms: the servers' required node affinity. Only nodes that match a term count; None for no restriction.
         tolerated: taints that the servers' pods tolerate in addition to ``nvidia.com/gpu:NoSchedule``: ``key`` or
             ``key=value``, each optionally followed by ``:effect``, or ``*`` for all.
-        resources: renamed resource -> offer id; see `OfferConfig.resources`.
+        resources: GPU resource to which the device plugin gives another name than usual -> id of its offer.
     """
 
     section: ClassVar[str] = "GpuCluster"

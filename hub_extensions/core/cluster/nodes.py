@@ -184,7 +184,7 @@ class NodeShare:
 
     Attributes:
         kind: the kind of device.
-        count: the numbers for administrators.
+        count: the number of all and of free devices, for administrators.
         room: free share of a device in thousandths -> number of devices with that much free; 1000 is a free device.
         foreign: number of devices held by pods that this hub did not start.
         unknown: True if the number of devices is not known, because MIG is being reconfigured; this does not mean zero.

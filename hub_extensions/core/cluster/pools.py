@@ -91,7 +91,7 @@ class Pool:
         doubted: whether on some nodes the labels leave open if the cards are shared.
         node_labels: node affinity with which a pod gets a device of this pool and no other.
         claim_template: name of the ResourceClaimTemplate for DRA; "" otherwise.
-        nodes: the numbers for administrators, node by node.
+        nodes: the number of all and of free devices on each node, for administrators.
         costs: id of another pool -> the largest number of that pool's devices that become unavailable when a device of
             this pool is given. The two pools have the same devices, or devices on the same cards.
         rooms: node name -> its devices; empty if not known.

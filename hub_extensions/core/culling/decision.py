@@ -34,10 +34,10 @@ class CullDecision:
 
     Attributes:
         stops_at: when the server stops if nothing changes; `None` if no countdown is shown. In a dry run see `would`.
-        cause: the cause of that end; `None` if no countdown is shown.
+        cause: the cause for which the server stops at `stops_at`; `None` if no countdown is shown.
         reason: the sentence for the user ("Idle for 21 min."), or why the server is kept; `None` in a dry run.
-        can_keep: whether a press of *Keep* would postpone this end. *Keep* extends the lifetime only while the GPU
-            computes and the limits allow an extension.
+        can_keep: whether a press of *Keep* would postpone the end at `stops_at`. *Keep* extends the lifetime only while
+            the GPU computes and the limits allow an extension.
         ends_at: the end of the lifetime; `None` without a lifetime, and in a dry run.
         warned: with WARN and STOP, since when the warning of this countdown is shown (now if the warning is new).
             `None` with KEEP.
@@ -47,7 +47,7 @@ class CullDecision:
             ordered the stop.
         stop: all causes that will end the server, also before a countdown is shown. `None` without such causes, and in
             a dry run.
-        in_vain: True if *Keep* could postpone this end, but another end comes soon after it.
+        in_vain: True if *Keep* could postpone the end at `stops_at`, but another end comes soon after that end.
     """
 
     action: Action

@@ -197,7 +197,7 @@ class DurationHistory:
 
     @property
     def distinguishes_people(self) -> bool:
-        """Whether the pool has enough different users, so that a user's own past uses are useful as a source.
+        """Whether the pool has enough different users, so that a user's own past uses help to predict the next use.
 
         The effective number of users (inverse Simpson index, 1949) has to be at least `PEOPLE`.
         """

@@ -214,7 +214,7 @@ def is_new_episode(joined: float, until: float, began: float) -> bool:
 def weighted(episodes: Iterable[Collection[float]]) -> list[tuple[float, float]]:
     """Return (error, weight) of the forecasts of all waits, the smallest error first.
 
-    The weights of the waits of one busy episode add up to 1.
+    A busy episode is a time in which somebody waits. The weights of the waits of one episode add up to 1.
 
     Args:
         episodes: the errors of each busy episode.
@@ -230,7 +230,7 @@ def shift_of(errors: Iterable[tuple[float, float]], count: int, rules: Rules = R
     Args:
         errors: (error, weight) as `weighted` returns them. An error is how much longer a wait was than its simulated
             P90.
-        count: number of busy episodes.
+        count: number of busy episodes (times in which somebody waited).
         rules: the constants.
     """
     left, quantile = HIGH * count, 0.0

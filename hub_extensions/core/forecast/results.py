@@ -244,7 +244,7 @@ class Accuracy:
 
 
 def accuracy_of(pool: str, given: Iterable[Given]) -> Accuracy:
-    """Judge the forecasts of the last busy episodes.
+    """Judge the forecasts of the last busy episodes (times in which somebody waited).
 
     Args:
         given: the forecasts of the pool, in the order in which the waits ended.

@@ -593,7 +593,8 @@ class _Events:
         Args:
             waiting: the tickets.
             wishes: for each ticket, the offers that it accepts (`Wish`).
-            lives: ``id`` of a wish -> how long the server would hold its GPU, in each world (possible future).
+            lives: ``id`` of a wish (an offer that a ticket accepts) -> how long the server would hold its GPU, in each
+                world (possible future).
         """
         lines, tickets = len(self._queues), len(waiting)
         number = {pool: at for at, pool in enumerate(self._queues)}

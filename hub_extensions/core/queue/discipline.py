@@ -129,8 +129,8 @@ class Candidate:
         heads: line -> the ticket's position at its head.
         claim: how strong the ticket owner's claim to a GPU is, as the number of a class; the lowest class is served
             first.
-        over_ratio: by which ratio the ticket's owner is above the guaranteed share. Within a class, the candidate with
-            the lowest ratio is served first.
+        over_ratio: by which ratio the ticket's owner holds more than the share of the GPUs that is guaranteed to the
+            owner. Within a class, the candidate with the lowest ratio is served first.
     """
 
     ticket: str
