@@ -291,10 +291,19 @@ def _with_secrets(section: SectionT) -> SectionT:
 def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
     """Return the two secrets ``hub_secret`` and ``api_token`` for the settings of the GPU service.
 
-    If the hub starts the service, both secrets are kept in the state folder; but ``api_token`` is the token in the
-    administrator's entry for the service if there is one and `_is_our_process` is True for the entry. If the hub does
-    not start the service, ``api_token`` is the token in that entry, and ``hub_secret`` is derived from this token. In a
-    dry run both may be "".
+    If the hub starts the service, both secrets are kept in the state folder. If an administrator's entry for the same
+    process (see `_is_our_process`) has a token, this token is ``api_token``. If the hub does not start the service,
+    ``api_token`` is always the token in the administrator's entry for the service, and ``hub_secret`` is derived from
+    it or from ``shared_secret``. In a dry run both may be "".
+
+    Args:
+        c: the hub's configuration.
+        service: the settings of the section ``c.GpuService``.
+        state_dir: the service's state folder.
+
+    Raises:
+        UnusableState: the state folder cannot be used.
+        ValueError: the hub does not start the service, and the administrator's entry is missing or its token too short.
     """
     is_dry_run = _dry_run_notes.get() is not None
     entry = next((each for each in value_of(c, "JupyterHub", "services", []) if each.get("name") == SERVICE_NAME), None)
@@ -415,7 +424,11 @@ def _merged_service(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list
 
 
 def _add_roles(c: Any, settings: Settings, notes: list[str]) -> None:
-    """Define the roles by which users and servers may access the GPU service, and the one with the service's scopes."""
+    """Define the roles by which users and servers may access the GPU service, and the role of the service itself.
+
+    The latter has the scopes that the service needs. Roles of an administrator are completed, and their problems are
+    appended to `notes` as sentences for the administrator.
+    """
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     by_name = {role.get("name"): role for role in roles}
     granted = ["user", "server"]
@@ -484,7 +497,13 @@ def _add_pages(c: Any, *, is_dry_run: bool) -> None:
 
 
 def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
-    """Choose our spawner if none is chosen, and set its addresses and secret for the GPU service."""
+    """Choose our spawner if none is chosen, and set its addresses and secret for the GPU service.
+
+    Args:
+        c: the hub's configuration.
+        settings: all settings of the service.
+        notes: sentences for the administrator about settings that were left alone are appended to it.
+    """
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:
         installed = any(entry.name == "gpu-local" for entry in entry_points(group="jupyterhub.spawners"))
@@ -527,8 +546,13 @@ def _add_limits(c: Any, culling: CullPolicy, notes: list[str]) -> None:
     """Set the hub's limits so that servers which wait in line do no harm, unless an administrator has set them.
 
     ``concurrent_spawn_limit`` is lifted, because it would count such servers. ``slow_spawn_timeout`` is short, so that
-    users soon see the waiting page. Limits that an administrator has set, and other programs that stop idle servers,
-    are reported as notes.
+    users soon see the waiting page.
+
+    Args:
+        c: the hub's configuration.
+        culling: the settings of culling (the stop of idle servers), by which other idle cullers are judged.
+        notes: sentences for the administrator are appended to it: about limits that an administrator has set, and about
+            other programs that stop idle servers.
     """
     limit = value_of(c, "JupyterHub", "concurrent_spawn_limit")
     if limit is None:

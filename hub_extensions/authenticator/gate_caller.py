@@ -42,7 +42,7 @@ class PendingReport:
     known: list[asyncio.Future[bool]] = field(default_factory=list)
 
     def merge(self, other: PendingReport) -> None:
-        """Add the ended sessions of another report of the same user to this report."""
+        """Add the sessions and the waiting callers of `other`, a report of the same user, to this report."""
         mine, its = self.ended.sessions, other.ended.sessions
         both = None if mine is None or its is None else tuple(dict.fromkeys((*mine, *its)))
         self.ended = EndedSessions(self.ended.user, both)
@@ -67,9 +67,13 @@ class EndsCaller(ABC):
         self._sender: asyncio.Future[None] | None = None
 
     def report(self, ended: EndedSessions) -> asyncio.Future[bool]:
-        """Queue a report. The returned future gets the result True when the other process has confirmed the report.
+        """Queue a report of ended sessions, and return a future of its confirmation.
 
-        If a report of the same user is still pending, the two are merged into one.
+        The future gets the result True when the other process has confirmed the report. If a report of the same user is
+        still pending, the two are merged into one.
+
+        Args:
+            ended: the user, and the sessions that have ended.
         """
         known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         report = PendingReport(ended, [known])

@@ -53,8 +53,15 @@ class SessionLoginMixin:
         return allowed_next_url(super()._validate_next_url, next_url)  # type: ignore[misc]
 
     async def login_user(self: Any, data: Any = None) -> Any:
-        """Sign the user in as the hub does, in a new session, even if this browser has one. Refusals go to the audit
-        log.
+        """Sign the user in as the hub does, in a new session, even if this browser has one.
+
+        If the sign-in is refused, the audit log gets an event.
+
+        Args:
+            data: the submitted credentials, as the hub passes them to its own `login_user`; `None` without a form.
+
+        Returns:
+            The user; `None` if the authenticator refuses the sign-in.
         """
         self._sign_on_new = True
         try:
@@ -128,6 +135,9 @@ class SessionLogoutMixin:
         """End the session when the hub deletes the login cookie.
 
         `default_handle_logout` is not enough, because an authenticator's own logout handler may call only this method.
+
+        Args:
+            name: is passed on to the hub's own method.
         """
         self._end_session()
         super().clear_login_cookie(name)  # type: ignore[misc]

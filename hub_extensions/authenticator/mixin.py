@@ -66,10 +66,15 @@ class SignOnMixin:
         return [*handlers_with_sessions(own), *PAGES, *REST]
 
     async def refresh_user(self, user: Any, handler: Any = None, **more: Any) -> Any:
-        """Decide whether this request may continue: return False to make the browser sign in. Other results are those
-        that JupyterHub defines for `refresh_user`.
+        """Decide whether this request may continue: return False to make the browser sign in.
 
-        A request about another user, or with a token, never ends a session.
+        Other results are those that JupyterHub defines for `refresh_user`. A request with a token never ends a session.
+        Neither does the refresh of a user who is not the sender of the request.
+
+        Args:
+            user: the user whom the hub refreshes.
+            handler: the handler of the request; `None` if no request is being handled.
+            more: further arguments of the hub, for the authenticator's own refresh.
         """
         if handler is None:
             return await self._refresh(user, handler, **more)

@@ -106,9 +106,10 @@ class AdminPage(FormPage):
         await self._show(None, "")
 
     async def submitted(self) -> None:
-        """End the sessions of `user`, or only the session with this `id`.
+        """End all sessions of the user whom the form names, or only one of them, and show the result.
 
-        With `access_revoked`, also end what depends on the right to sign in: tokens and servers.
+        The fields of the form are: `user`, the name; `id`, the public id of a session, which is missing to end all; and
+        `access_revoked`, with which everything that depends on the right to sign in ends too: tokens and servers.
         """
         if not has_scope(self, END_SCOPE):
             raise web.HTTPError(403, f"This needs the scope {END_SCOPE}.")
@@ -167,7 +168,9 @@ def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]
     The rows are sorted by name, and at most `MAX_PEOPLE`.
 
     Args:
+        handler: the handler of the admins' page.
         search: only users whose names contain this text; "" for all.
+        t: the language of texts in the rows.
     """
     sign_on = sign_on_of(handler)
     current = sign_on.session_of(handler)

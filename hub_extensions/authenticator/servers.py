@@ -251,8 +251,13 @@ def _token_facts(user: Any) -> list[TokenFact]:
 
 
 def _wanted_scopes(db: Any, spawner: Any) -> Sequence[str]:
-    """Return the scopes that the hub gives a server at its start; () if the admin has configured a function that
-    computes them.
+    """Return the scopes that the hub gives a server at its start.
+
+    () if the admin has configured a function that computes the scopes.
+
+    Args:
+        db: the session of the hub's database, in which the default scopes are.
+        spawner: the server's spawner.
     """
     wanted = spawner.server_token_scopes
     if callable(wanted):

@@ -263,7 +263,14 @@ class SessionEnder:
         return ordered, new
 
     def _follow(self, events: Sequence[SignOnEvent], stops: Sequence[PendingStop]) -> None:
-        """Do what follows the commit of an end: log the events, delete late tokens, and begin to stop the servers."""
+        """Do what remains after the end of sessions has been committed: log the events, and stop the servers.
+
+        Tokens that late requests received are deleted, too.
+
+        Args:
+            events: events of the audit log about the end.
+            stops: the pending stops of servers.
+        """
         self._later(self._delete_late_tokens_soon())
         for event in events:
             self._log_event(event)
@@ -293,6 +300,11 @@ class SessionEnder:
 
     def _delete_tokens(self, user_id: int, user: Any, plan: EndPlan) -> tuple[int, int]:
         """Delete the tokens and OAuth codes that end with the sessions.
+
+        Args:
+            user_id: the hub's id of the user.
+            user: the hub's user.
+            plan: what ends with the sessions, for example all tokens of the user.
 
         Returns:
             The number of deleted tokens, and the number of the user's tokens that are left. Tokens of servers are not
@@ -396,7 +408,14 @@ class SessionEnder:
             self._registry.store.remove_stop(stop)
 
     async def _report_stop(self, stop: PendingStop, report: StopReport) -> None:
-        """Report a finished stop until the service has taken the report, or the server runs again."""
+        """Report a finished stop until the service has taken the report, or the server runs again.
+
+        After `REPORT_FOR` no further attempt is made.
+
+        Args:
+            stop: the stop, which the hub has carried out.
+            report: sends the report once, see `UserServers.stop_report`.
+        """
         until = self._now() + REPORT_FOR
         while self._now() < until:
             user = self._user(stop.user_id)
@@ -518,6 +537,10 @@ class SessionEnder:
         """Instruct servers that did not answer to check their visitors with the hub again, several times.
 
         A server that never checks would keep the open WebSockets of an ended session.
+
+        Args:
+            user_id: the hub's id of the servers' owner.
+            silent: names of the servers that did not answer.
         """
         for pause in REPORTED_AGAIN_SECONDS:
             await asyncio.sleep(pause)
@@ -546,9 +569,10 @@ class SessionEnder:
 async def _with_answers(
     report: EndReport, asked: asyncio.Future[tuple[str, ...]] | None, known: asyncio.Future[bool] | None, began: float
 ) -> EndReport:
-    """Wait for the answers of servers and gate, and return the report completed with them.
+    """Wait for the answers of servers and gate, and return the report of the end with these answers added.
 
     Args:
+        report: the report about the ended sessions, without the answers.
         asked: future with the names of the servers that have checked their users again; `None` if no server was
             instructed to check.
         known: done when the gate has confirmed the report of the ended sessions; `None` if nothing was reported to it.
@@ -576,10 +600,13 @@ def _events(
     Only the first event has the numbers of tokens and servers, so that sums over the events are right.
 
     Args:
+        ended: the sessions that have ended.
         user: name of the user; `None` if the hub has deleted the account.
         tokens: number of tokens that were deleted.
         servers: number of servers that have to stop.
+        cause: why the sessions ended.
         by: name of the administrator who ended the sessions; "" if no administrator did.
+        now: when they ended.
         began: when the end began, in seconds of the monotonic clock.
     """
     return [

@@ -141,7 +141,7 @@ class HubSignOn:
         return options
 
     def is_unknown(self, user_id: int) -> bool:
-        """Return whether it is unknown if the user's account still exists at the provider."""
+        """Return whether it is not known if the provider still has the account of this user (the hub's id)."""
         return user_id in self.registry.unknown
 
     def stops_of(self, user_id: int) -> list[PendingStop]:
@@ -174,7 +174,7 @@ class HubSignOn:
         self._log_event(event)
 
     def grant_admins(self, user: Any) -> None:
-        """Give the role with our two scopes to an admin, and take it from a user who is not an admin."""
+        """Give an admin the role with the two scopes of sign-on sessions, and take it from a user who is not an admin."""
         orm_user = getattr(user, "orm_user", user)
         has_it = any(role.name == ADMIN_ROLE for role in orm_user.roles)
         if has_it == bool(orm_user.admin) or orm.Role.find(self._app.db, ADMIN_ROLE) is None:

@@ -20,6 +20,10 @@ class PeriodicAudit:
 
     An audit sends requests that must not reach an app, and reports each app that answers them as open.
 
+    Args:
+        audit: makes one audit, and returns the result for each app.
+        every: the interval; 0 makes no audits.
+
     Attributes:
         failures: number of requests that reached an app in the last audit, for the metric
             ``jupyterhub_gate_audit_failures``; `None` if no audit has been made, or another gate makes the audits.

@@ -18,7 +18,7 @@ CHECK_SECONDS = 5.0
 
 
 def check_for(settings: GateSettings, groups: Collection[str] | None = None, *hub_inside: str) -> Check:
-    """Return the function that checks a catalogue of apps against these settings.
+    """Return the function that checks a catalogue of apps against these settings, and returns its problems.
 
     Args:
         settings: the settings of the gate.

@@ -147,13 +147,18 @@ class CheckAnswer(NamedTuple):
 class Gate:
     """A running gate: what it knows, and its decisions about requests. `open_gate` makes it.
 
+    Args:
+        settings: the settings of the gate.
+        sessions: the sessions of browsers.
+        hub: the hub's API and OAuth, to sign users in and to ask about tokens.
+        signer: signs assertions (the tokens that identify a caller to an app).
+        now: returns the gate's time.
+
     Attributes:
         apps: name of an app -> the app.
-        sessions: the sessions of browsers.
         answers: what the hub reported about tokens.
         passages: how often each decision was made, for the metrics.
-        times_rotated: how often the keys have changed that sign assertions (the tokens that identify a caller to an
-            app).
+        times_rotated: how often the keys have changed that sign assertions.
         audits: the periodic audit (a test whether apps are open to strangers); `None` if this gate makes no audits.
     """
 
@@ -309,7 +314,12 @@ class Gate:
         return self._passed(request, verdict, owner, known.identities)
 
     def _answer_public(self, request: CheckedRequest, app: App) -> CheckAnswer:
-        """Let a request for a public path pass, without headers that identify the caller."""
+        """Let a request for a public path pass, without headers that identify the caller.
+
+        Args:
+            request: the check.
+            app: the requested app.
+        """
         self.passages[Passage.PASS] += 1
         headers = headers_of(CallerIdentity(""), app.header_family, "")
         return CheckAnswer(PassageVerdict(Passage.PASS), app, (*headers.items(), (COOKIE, _cookies_for(request))))
@@ -341,7 +351,7 @@ class Gate:
 
 
 def _cookies_for(request: CheckedRequest) -> str:
-    """Return the Cookie header for the app, without the gate's cookies."""
+    """Return the Cookie header for the app: the cookies of the checked request without those of the gate."""
     return cookies_without("; ".join(request.headers.get_list("Cookie")), OWN_COOKIES)
 
 

@@ -76,6 +76,11 @@ class KnownToken:
 class HubAnswers:
     """Asks the hub who owns a token, and caches its answers.
 
+    Args:
+        hub: the hub's API.
+        seconds: how long an answer about a valid token may be used before the hub is asked again.
+        now: returns the gate's time.
+
     Attributes:
         away_since: when the hub stopped answering; `None` if it answers.
         calls: number of requests to the hub so far, for the metrics.
@@ -100,8 +105,11 @@ class HubAnswers:
     async def refresh(self, known: KnownToken) -> bool:
         """Make sure that the answer about a token is recent: ask the hub, or wait for the request in progress.
 
+        Args:
+            known: the token with the hub's last answer about it, which is updated.
+
         Returns:
-            False if the hub does not answer.
+            False if the hub does not answer, so that the last answer is still the old one.
         """
         if self.is_fresh(known):
             return True
@@ -147,6 +155,10 @@ class HubAnswers:
 
     async def _wait_for_turn(self, address: str, token: str) -> bool:
         """Wait until an unknown token may be checked. The caller then has to call `_pass_turn` after the check.
+
+        Args:
+            address: address of the client, among whose tokens the places in the queue are shared fairly.
+            token: the token.
 
         Returns:
             False if the check is refused because too many unknown tokens wait; `_pass_turn` must not be called.
@@ -226,6 +238,7 @@ def _put(tokens: dict[bytes, KnownToken], digest: bytes, known: KnownToken, most
     Args:
         tokens: the cache.
         digest: hash of the token, the key of the entry.
+        known: the entry: the token with the hub's last answer about it.
         most: number of entries of a full cache.
     """
     tokens.pop(digest, None)

@@ -130,7 +130,15 @@ def add_gate(
 
 
 def _public_hub(c: Any, base_url: str) -> str:
-    """Return the hub's public address, ending in ``/hub/``. Raises GateSettingsWrong if it is unknown."""
+    """Return the hub's public address, ending in ``/hub/``.
+
+    Args:
+        c: the hub's configuration, in which ``public_url`` or another setting has the host.
+        base_url: the hub's base URL.
+
+    Raises:
+        GateSettingsWrong: no setting has the public host.
+    """
     for key in ("public_url", "subdomain_host", "bind_url"):
         place = urlsplit(str(value_of(c, "JupyterHub", key) or ""))
         host = place.hostname or ""
@@ -265,9 +273,11 @@ def _settings(
 def _connect_url(config: GateConfig, namespace: str) -> str:
     """Return the address at which the hub reaches the gate.
 
-    If it is the name of a Kubernetes Service, `namespace` is added, because it is used in other namespaces too.
+    If the address is the bare name of a Kubernetes Service, `namespace` is added to the name, because the address is
+    used in other namespaces too.
 
     Args:
+        config: the settings of the gate.
         namespace: Kubernetes namespace of the hub's pod; "" if the hub does not run in a pod.
     """
     if config.connect_url:
@@ -299,6 +309,9 @@ def _apps(c: Any, settings: GateSettings, context: GateContext, *, may_write: bo
     If the file of the catalogue has errors, the apps from the hub's last start are returned.
 
     Args:
+        c: the hub's configuration, from which its groups and its address are taken for the checks.
+        settings: the settings of the gate, which have the apps or name their file.
+        context: values of the hub, with the folder that has the settings of its last start.
         may_write: False in a dry run; a missing file then means no apps.
 
     Raises:
@@ -345,10 +358,16 @@ def _write(settings: GateSettings, folder: Path) -> None:
 
 
 def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: list[str]) -> None:
-    """Add the services of the gate and of the apps to the hub. Sentences for the hub's log are appended to `notes`.
+    """Add the services of the gate and of the apps to the hub.
 
     The service of the gate is registered without ``url``, because the hub's own proxy would otherwise serve the gate on
     the hub's host.
+
+    Args:
+        c: the hub's configuration, which is modified.
+        settings: the settings of the gate, with the apps.
+        context: values of the hub, with the folder of the settings file and the environment for the gate.
+        notes: sentences for the hub's log are appended to it.
     """
     gate: dict[str, Any] = {
         "name": SERVICE,
@@ -387,10 +406,15 @@ def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: l
 
 
 def _add_roles(c: Any, apps: AppCatalogue, notes: list[str]) -> None:
-    """Add a role with which users may sign in at the gate, and a role for each app.
+    """Add a role for each app, and let all users sign in at the gate.
 
-    The role of an app has exactly the app's groups. If a group is removed from the app, the hub withdraws its access.
-    Sentences for the hub's log are appended to `notes`.
+    The role of an app has exactly the app's groups. If a group is removed from the app, the hub withdraws the access of
+    this group at its next start.
+
+    Args:
+        c: the hub's configuration, which is modified.
+        apps: the apps of the catalogue.
+        notes: sentences for the hub's log are appended to it.
     """
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     by_name = {str(role.get("name")): role for role in roles}

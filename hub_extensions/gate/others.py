@@ -49,7 +49,12 @@ async def follow_others(gate: Gate) -> None:
 
 
 async def apply_news(gate: Gate, news: News) -> None:
-    """Apply what another gate has changed: ended sessions, signed-out users, and keys."""
+    """Apply what another gate with the same database has changed: ended sessions, signed-out users, and keys.
+
+    Args:
+        gate: this gate.
+        news: the changes. If some were missed, sessions and keys are read again.
+    """
     if news.user:
         gate.answers.invalidate_user(news.user)
     gate.sessions.note_ended(news.ended)

@@ -61,7 +61,11 @@ class RelaySocket(WebSocketHandler):
         return True
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
-        """Return the WebSocket subprotocol that the app has chosen; `None` if it has chosen none."""
+        """Return the WebSocket subprotocol that the app has chosen; `None` if it has chosen none.
+
+        Args:
+            subprotocols: those that the browser offers. They are not needed here, because the app has chosen already.
+        """
         return self._app_side.selected_subprotocol if self._app_side is not None else None
 
     async def get(self, *args: Any, **kwargs: Any) -> None:

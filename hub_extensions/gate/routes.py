@@ -125,6 +125,8 @@ class GatePage(RequestHandler):
         """Set a cookie for this host only, which scripts cannot read.
 
         Args:
+            name: name of the cookie.
+            value: its value.
             seconds: how long the browser keeps it; `None` until the browser is closed.
         """
         more: dict[str, Any] = {} if seconds is None else {"max_age": seconds}
@@ -234,7 +236,11 @@ class SignedRoute(GatePage, ABC):
 
     @abstractmethod
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
-        """Return HTTP status and content of the answer to a request with a valid signature."""
+        """Return HTTP status and content of the answer to a request with a valid signature. Each route implements it.
+
+        Args:
+            body: body of the request.
+        """
 
     def _signed(self, request: Any, status: int, content: Mapping[str, object]) -> None:
         assert self.signatures is not None

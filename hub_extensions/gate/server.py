@@ -73,7 +73,13 @@ class _ConnectionDelegate(HTTPServerConnectionDelegate):
 
 
 class _RequestDelegate(HTTPMessageDelegate):
-    """Receives one request. A check of a proxy is answered here, every other request by tornado's handlers."""
+    """Receives one request. A check of a proxy is answered here, every other request by tornado's handlers.
+
+    Args:
+        gate: the gate.
+        connection: the connection on which the request came.
+        usual: returns tornado's own receiver of the request, to which every other request is passed.
+    """
 
     def __init__(self, gate: Gate, connection: HTTPConnection, usual: Callable[[], HTTPMessageDelegate]) -> None:
         self._gate, self._connection, self._usual = gate, connection, usual

@@ -68,7 +68,11 @@ class GateSession:
         self.is_over = False
 
     def used(self, when: datetime) -> None:
-        """Record that another gate, which shares the database, has noticed a use of the session at this time."""
+        """Record that another gate, which shares the database, has noticed a use of the session.
+
+        Args:
+            when: the time of the use. It is ignored if a later use is known.
+        """
         if when > self.last_use:
             self.last_use = self.noted_use = when
 
@@ -110,6 +114,11 @@ class GateSessions:
     """All sessions of the gate, which are kept in memory and in a database.
 
     They are read from memory. A method that changes a session returns when the change is in the database.
+
+    Args:
+        store: the database, from which all sessions are read first.
+        limits: how long a session may be unused, and how long it may last.
+        now: returns the gate's time.
     """
 
     def __init__(self, store: GateStore, limits: SessionLimits, now: Callable[[], datetime]) -> None:

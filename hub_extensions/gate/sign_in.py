@@ -31,10 +31,10 @@ MAX_CODE_LENGTH = 512
 
 
 def verifier_of(state: str, browser: str) -> str:
-    """Return the PKCE verifier of a sign-in.
+    """Return the PKCE verifier of a sign-in: the secret with which the gate proves that it began the sign-in.
 
     Args:
-        state: the sign-in's state.
+        state: the sign-in's state (the OAuth parameter).
         browser: value of the browser's cookie for sign-ins. State and cookie have fixed lengths, so different pairs
             never give the same text.
     """

@@ -365,6 +365,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         If a person is allowed in for the first time, the store records which provider account the user belongs to.
         Afterwards no other account can sign in as this user.
 
+        Args:
+            handler: the handler of the callback, to which `authenticate` adds the person as `identified_person`.
+            data: is passed on to `authenticate`.
+
         Raises:
             SignOnFailed: the person may not sign in.
         """
@@ -394,7 +398,11 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return model
 
     def _record_changes(self, model: Mapping[str, Any]) -> None:
-        """Record in the audit log whether this sign-in changes the user's admin rights or groups."""
+        """Record in the audit log whether this sign-in changes the user's admin rights or groups.
+
+        Args:
+            model: the hub's authentication model of the user, with the new rights and groups.
+        """
         user = orm.User.find(self._app.db, model["name"])
         if user is None:
             return
@@ -427,8 +435,14 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return SignOnFailed("not-allowed", f"The account {account!a} is not let in by this hub.", {"account": account})
 
     def link(self, handler: Any, user: Any, proof: IdentifiedPerson) -> None:
-        """Store the provider's data of the session that began with this request (its link), so that the session can be
-        re-checked and signed out at the provider.
+        """Store the link (the provider's data) of the session that began with this request.
+
+        With the link, the session can be checked again and signed out at the provider.
+
+        Args:
+            handler: the handler of the request.
+            user: the hub's user who has signed in.
+            proof: the person whom the provider has identified, with the encrypted tokens.
         """
         registry = self.sign_on.registry
         session = next(each for each in registry.of_user(user.id) if each.hub_session == handler.get_session_cookie())
@@ -646,7 +660,11 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     def _stored_groups(self, name: str) -> dict[str, Any]:
         """Return the user's stored groups and admin right, as a part of the hub's authentication model.
 
-        An admin stays an admin if one of the groups gives that right; nobody becomes an admin here.
+        A user in ``admin_users`` is an admin. Another admin stays an admin if one of the groups gives that right. No
+        other user becomes an admin here.
+
+        Args:
+            name: name of the hub user. If the hub does not know the user, the groups are empty.
         """
         user = orm.User.find(self._app.db, name)
         if user is None:
@@ -658,10 +676,11 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     # ------------------------------------------------------------------ re-checks
 
     async def refresh_user(self, user: Any, handler: Any = None, **_: Any) -> Any:
-        """Return whether this user may continue, according to the hub's allow lists and, if a check is due, the
-        provider.
+        """Return whether this user may continue, by the hub's allow lists and, if a check is due, the provider's
+        answer.
 
-        False makes the browser sign in. If ``refresh_user_hook`` gives another answer, that answer is returned.
+        False makes the browser sign in. If the administrator's ``refresh_user_hook`` returns something other than
+        `None`, that value is returned instead.
 
         Args:
             user: the hub's user.

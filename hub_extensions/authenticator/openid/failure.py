@@ -68,7 +68,11 @@ class FailurePageMixin:
         return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"
 
     def log_exception(self: Any, *problem: Any) -> None:
-        """Log a failed request as the hub does, but without its query, which contains the sign-on's code and state."""
+        """Log a failed request as the hub does, but without its query, which contains the sign-on's code and state.
+
+        Args:
+            problem: type, value and traceback of the exception.
+        """
         uri, self.request.uri = self.request.uri, self.request.path
         try:
             super().log_exception(*problem)  # type: ignore[misc]

@@ -39,7 +39,7 @@ async def encrypted(tokens: KeptTokens) -> bytes:
 
 
 async def decrypted(kept: bytes) -> KeptTokens | None:
-    """Decrypt tokens from the database; `None` if the hub no longer has the key."""
+    """Decrypt the tokens of a session, as `encrypted` returned them; `None` if the hub no longer has the key."""
     if not kept:
         return KeptTokens()
     try:
@@ -130,8 +130,10 @@ class ProviderLinks:
                 self._links[link.session] = replace(link, encrypted_tokens=None)
 
     def mark_due(self, links: Iterable[ProviderLink]) -> None:
-        """Mark sessions, by their links, to be checked at the provider at once, also after a restart; the caller
-        commits.
+        """Mark sessions to be checked at the provider at once, also after a restart. The caller commits.
+
+        Args:
+            links: the links (the provider's data) of these sessions.
         """
         self.put(replace(each, checked=None) for each in links)
 

@@ -133,7 +133,7 @@ class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignor
         self.redirect(allowed_next_url(self._validate_next_url, login.next_url) or self.get_next_url(user))
 
     def append_query_parameters(self, url: str, exclude: Any = None) -> str:
-        """Return the address unchanged, so that the provider's parameters are not passed on."""
+        """Return `url` unchanged, so that the provider's parameters are not added to the address after the sign-in."""
         return url
 
     def set_login_cookie(self, user: Any) -> None:

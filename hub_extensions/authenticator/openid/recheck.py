@@ -172,6 +172,9 @@ class ProviderRecheck:
 
         For a session that is already being checked, the task of that check is returned. Two checks of one session at
         the same time would use a one-time refresh token twice, and the provider would refuse the second use.
+
+        Args:
+            links: the provider's data of each session.
         """
         tasks = []
         for link in links:
@@ -214,6 +217,9 @@ class ProviderRecheck:
 
         Args:
             link: the provider's data of the session.
+
+        Returns:
+            Whether the session stays, has ended, or the person may not sign in any more.
         """
         auth = self._auth
         kept = await auth.links.tokens_of(link)
@@ -259,6 +265,9 @@ class ProviderRecheck:
             link: the provider's data of the session.
             kept: the session's tokens.
             refusal: the provider's error.
+
+        Returns:
+            Whether only this session has ended, or the person may not sign in any more.
 
         Raises:
             ProviderAway, ProviderUnusable: the provider's administration API is not available.
@@ -314,7 +323,7 @@ class ProviderRecheck:
         return found
 
     async def _without_token(self, link: ProviderLink, kept: KeptTokens) -> RecheckOutcome:
-        """Check a session that has no refresh token, and return whether the session has ended.
+        """Check a session that has no refresh token.
 
         Only the provider's administration API can show that the session's account is gone. If it does not, the session
         ends at its own limits.
@@ -322,6 +331,9 @@ class ProviderRecheck:
         Args:
             link: the provider's data of the session.
             kept: the session's tokens, whose claims give the address of the account's record at the provider.
+
+        Returns:
+            Whether the session stays, or the person may not sign in any more.
         """
         account = await self._account(link, kept)
         if account in END_OF_ACCOUNT:
@@ -333,7 +345,11 @@ class ProviderRecheck:
         return RecheckOutcome.STAYS
 
     def _without_key(self, link: ProviderLink) -> RecheckOutcome:
-        """End a session whose tokens cannot be decrypted, because it cannot be checked. Warn once in the log."""
+        """End a session whose tokens cannot be decrypted, because it cannot be checked. Warn once in the log.
+
+        Args:
+            link: the provider's data of the session.
+        """
         if not self._warned_of_key:
             self._warned_of_key = True
             self._app.log.warning(
