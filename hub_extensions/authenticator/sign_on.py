@@ -174,7 +174,7 @@ class HubSignOn:
         self._log_event(event)
 
     def grant_admins(self, user: Any) -> None:
-        """Give an admin the role with the two scopes of sign-on sessions, and take it from a user who is not an admin."""
+        """Give an admin the role with the two scopes of sign-on sessions. Take it from a user who is not an admin."""
         orm_user = getattr(user, "orm_user", user)
         has_it = any(role.name == ADMIN_ROLE for role in orm_user.roles)
         if has_it == bool(orm_user.admin) or orm.Role.find(self._app.db, ADMIN_ROLE) is None:

@@ -51,7 +51,8 @@ class Lifetime:
     event loop's thread, and is used as a context manager.
 
     Args:
-        parent: process id of the parent, read at the very start; `None` if no parent is watched.
+        parent: process id of the small parent process that started this one, read at the very start; `None` if no
+            parent is watched.
 
     Attributes:
         stopping: is set when the service has to stop.
@@ -159,6 +160,10 @@ class StoreLock:
 async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
     """Wait until no other process holds the lock file at `path`, and take the lock.
 
+    Args:
+        path: the lock file.
+        lifetime: ends the wait if the service has to stop.
+
     Returns:
         The lock; `None` if the service has to stop before.
     """
@@ -172,6 +177,10 @@ async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
 
 async def wait_for_database(lock: DatabaseLock, lifetime: Lifetime) -> bool:
     """Wait until no other GPU service holds the lock in the database, and take it.
+
+    Args:
+        lock: the lock.
+        lifetime: ends the wait if the service has to stop.
 
     Returns:
         False if the service has to stop before.

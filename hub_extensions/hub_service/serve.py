@@ -66,7 +66,8 @@ async def serve(settings: Settings, parent: int) -> int:
 
     Args:
         settings: the service's settings.
-        parent: process id of the parent.
+        parent: process id of the small parent process that started this one. The service stops when the parent has
+            ended.
     """
     log_json(_hidden(str(getattr(settings, each.name)) for each in fields(settings) if not each.repr))
     with Lifetime(parent) as lifetime:
@@ -76,11 +77,13 @@ async def serve(settings: Settings, parent: int) -> int:
 async def serve_apart(own: ServiceEnvironment, parent: int) -> int:
     """Run a service that the hub does not start, with the settings that the hub sends; return the exit status.
 
-    It also ends when the hub has other settings.
+    The service runs until its parent process ends, a signal comes, or the hub has other settings or refuses the
+    service's token. Its supervisor (systemd, Kubernetes) then starts it again.
 
     Args:
         own: what the service knows without the hub: addresses, token and secrets.
-        parent: process id of the parent.
+        parent: process id of the small parent process that started this one. The service stops when the parent has
+            ended.
     """
     log_json(_hidden((own.api_token, own.hub_secret, *own.secrets.values())))
     with Lifetime(parent) as lifetime, closing(RemoteSettings(own, lifetime)) as remote:
@@ -226,7 +229,14 @@ async def _wait_for_room(settings: Settings, lifetime: Lifetime) -> None:
 
 
 async def _rejoin_port(settings: Settings, engine: Engine, server: BoundedServer, lifetime: Lifetime) -> None:
-    """Report in health that another program has the port, and listen there too as soon as it is free."""
+    """Report in health that another program has the configured port, and listen there too as soon as it is free.
+
+    Args:
+        settings: the service's settings, with the configured port.
+        engine: reports the problem in health.
+        server: the HTTP server, which gets the sockets of that port.
+        lifetime: ends the wait if the service has to stop.
+    """
     engine.note_port_problem(
         f"{settings.port} is held by another program, which is told nothing; reached at {settings.origin} meanwhile"
     )
@@ -237,7 +247,11 @@ async def _rejoin_port(settings: Settings, engine: Engine, server: BoundedServer
 
 
 def _hidden(secrets: Iterable[str]) -> Iterator[str]:
-    """Yield the strings that are masked in log lines: each secret, and the password in a secret that is a URL."""
+    """Yield the strings that are masked in log lines: each secret, and the password in a secret that is a URL.
+
+    Args:
+        secrets: the secrets, such as tokens and the database's URL.
+    """
     for value in secrets:
         yield value
         try:
@@ -311,9 +325,12 @@ def open_gpus(settings: Settings) -> Gpus:
 
 
 def _hub_tls(environ: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return the TLS context for requests to a hub with ``c.JupyterHub.internal_ssl``; `None` without it.
+    """Return the TLS context for requests to a hub with ``c.JupyterHub.internal_ssl``; `None` without that setting.
 
-    Such a hub requires a client certificate of its own authority. The hub names its files in the environment.
+    Such a hub requires a client certificate of its own authority.
+
+    Args:
+        environ: the environment variables, in which the hub names the files of key, certificate and authority.
     """
     files = [environ.get(f"JUPYTERHUB_SSL_{name}", "") for name in ("KEYFILE", "CERTFILE", "CLIENT_CA")]
     return make_ssl_context(files[0], files[1], cafile=files[2]) if all(files) else None

@@ -143,7 +143,11 @@ class Auth:
         return self.signatures.verify(request.method or "", request.uri or "", request.headers.get("Authorization", ""))
 
     def is_older_hub(self, headers: HTTPHeaders) -> bool:
-        """Return whether the caller sends the hub's secret itself as a token, as older versions of this product did."""
+        """Return whether the caller is a hub with an older version of this product, which sends its secret as a token.
+
+        Args:
+            headers: headers of the request.
+        """
         return _same(bearer(headers), self.hub_secret)
 
     def proves(self, method: str, target: str, authorization: str) -> bool:
@@ -178,13 +182,22 @@ class Auth:
         return Server(*named)
 
     async def may_read_metrics(self, headers: HTTPHeaders) -> bool:
-        """Return whether a caller other than the hub may read metrics, by metrics token or a token of JupyterHub."""
+        """Return whether a caller other than the hub may read the metrics.
+
+        Args:
+            headers: headers of the request, which need the metrics token or a token of JupyterHub with the right to do
+                so.
+        """
         if _same(bearer(headers), self.metrics_token):
             return True
         return await self._token_may(headers, ApiAction.METRICS)
 
     async def may_read_health(self, headers: HTTPHeaders) -> bool:
-        """Return whether a caller other than the hub may read the details of ``health``, by a token of JupyterHub."""
+        """Return whether a caller other than the hub may read the details of ``health``.
+
+        Args:
+            headers: headers of the request, which need a token of JupyterHub with the right to do so.
+        """
         return await self._token_may(headers, ApiAction.HEALTH)
 
     def forget(self, name: str) -> None:

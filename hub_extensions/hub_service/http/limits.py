@@ -159,7 +159,7 @@ class Connections:
         self._at.pop(one, None)
 
     def _forget(self, one: Hashable) -> None:
-        """Remove a connection from the list of its client's address or, if the client is known, of the caller."""
+        """Remove a connection (`one`) from the list of its client's address or, if the client is known, of the caller."""
         address, caller = self._at.get(one), self._caller.pop(one, None)
         places: dict[Any, OrderedDict[Hashable, None]] = self._strangers if caller is None else self._known
         key = address if caller is None else caller
@@ -226,7 +226,8 @@ class BoundedServer(HTTPServer):
         Args:
             request_callback: the tornado application.
             connections: decides which connection is closed when there are too many.
-            proves: returns whether a request has a signature of the hub or a valid token, see `Doorway`.
+            proves: returns whether a signature of the hub or a valid token is in a request with this method, this
+                target (path and query) and this header Authorization.
             settings: further settings of tornado's server, which take precedence over the limits here.
         """
         limits: dict[str, Any] = {
@@ -258,7 +259,12 @@ class BoundedServer(HTTPServer):
         super().handle_stream(stream, address)
 
     def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
-        """Begin the next request of a connection, or reject it if the connection is closed."""
+        """Begin the next request of a connection, or reject it if the connection is closed.
+
+        Args:
+            server_conn: tornado's object for the connection, with the stream.
+            request_conn: tornado's object for writing the answer to this request.
+        """
         stream: IOStream = server_conn.stream  # type: ignore[attr-defined]
         return _Gone() if stream.closed() else super().start_request(server_conn, request_conn)
 

@@ -15,7 +15,7 @@ def at(host: str, port: int) -> str:
 
 
 def reached_at(host: str, port: int) -> tuple[str, str]:
-    """Return the address at which a service that listens on `host` can be reached.
+    """Return the address at which a service that listens on `host` and `port` can be reached.
 
     If the service listens on all addresses, one of this machine's addresses is chosen: of the same family (IPv4, IPv6)
     as `host` if possible, and not a loopback address. In a pod the host name resolves to the pod's own address.

@@ -101,7 +101,12 @@ def _in_steps(left: timedelta, t: Catalogue) -> str:
 
 
 def _ready_text(values: Values, t: Catalogue) -> str:
-    """Return the built-in text of the notice "your GPU is ready" in another language than English."""
+    """Return the built-in text of the notice "your GPU is ready" in another language than English.
+
+    Args:
+        values: the values of the template by name, such as ``server``, ``title`` and ``url``.
+        t: translates into the user's language.
+    """
     server, title, minutes = values["server"], t(str(values["title"])), values["minutes"]
     first = t("Your server %1 runs on %2:", server, title) if server else t("Your server runs on %1:", title)
     lines = [first, str(values["url"])]

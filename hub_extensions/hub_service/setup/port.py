@@ -30,7 +30,8 @@ class KeptPort(NamedTuple):
     """The result of binding the service's port in the hub.
 
     Attributes:
-        settings: the service's settings. If another port is used instead, `moved_url` is its address.
+        settings: the service's settings. If the hub has bound another port instead of the configured one, their
+            `moved_url` is the address with that port, at which hub and proxy reach the service.
         note: why the hub does not hold the configured port, for the hub's log; "" if it does.
         is_own_listener: False if another account's program is reached at the service's address.
     """

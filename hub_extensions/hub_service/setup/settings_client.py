@@ -109,6 +109,9 @@ class RemoteSettings:
     def _refused_settings(self, problem: HubRefused) -> bool:
         """Handle a hub that refuses to send settings. If it has done so for `WITHHELD_SECONDS`, this service ends.
 
+        Args:
+            problem: the hub's refusal, which is logged.
+
         Returns:
             Whether the service ends.
         """

@@ -71,8 +71,17 @@ class Cluster(Deleter, Cordoner, Protocol):
 class ClusterLeases:
     """Reads the cluster and ends leases (servers' rights to a GPU) whose pod is gone.
 
+    Args:
+        state: the state.
+        transaction: changes the state.
+        cluster: the watches of the cluster's API server.
+        config: the settings of the cluster.
+
     Attributes:
-        trespassers, unproved: are filled only on one machine (see `LeaseWatcher`), and always empty on a cluster.
+        trespassers: empty. On one machine it has the devices that a server uses without a lease of them.
+        unproved: empty. On one machine it has the leases that seem to be over without proof.
+        problem: why the cluster cannot be read now; "" if it can be.
+        sampled: event that is set each time the cluster has been read.
         forgotten: finds pods of this hub's servers that the hub no longer knows.
         drains: cordons and drains nodes on an administrator's order.
     """
@@ -170,6 +179,9 @@ class ClusterLeases:
 
         If several pods match, a pod in the hub's own namespace is taken before others, and a pod that has not finished
         before one that has.
+
+        Args:
+            view: what was read from the cluster, with the pods.
         """
         by_lease: dict[str, PodFacts] = {}
         by_server: dict[ServerKey, PodFacts] = {}
@@ -317,7 +329,12 @@ class ClusterLeases:
 
     @staticmethod
     def _node_lost(pod: PodFacts, view: ClusterView) -> bool | None:
-        """Return whether the node of a pod has stopped responding. `None` if the node is unknown."""
+        """Return whether the node of a pod has stopped responding. `None` if the node is unknown.
+
+        Args:
+            pod: the pod.
+            view: what was read from the cluster, with the nodes.
+        """
         if view.nodes is None or not pod.node:
             return None
         node = view.nodes.get(pod.node)
@@ -513,6 +530,10 @@ def _pool_of(pod: PodFacts, survey: PoolSurvey) -> str | None:
     """Return the pool (devices of one kind) whose resource a pod requests. `None` if no pool matches.
 
     If several pools have that resource, the pool with the pod's node is returned.
+
+    Args:
+        pod: the pod.
+        survey: the pools, as the cluster was read last.
     """
     wanted = [pool for pool in survey.pools.values() if pod.requests.get(pool.resource)]
     here = [pool for pool in wanted if any(node.node == pod.node for node in pool.nodes)]

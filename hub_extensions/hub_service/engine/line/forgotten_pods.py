@@ -62,6 +62,12 @@ class Forgotten:
 class ForgottenPods:
     """Finds pods of this hub's servers that the hub no longer knows, and deletes them if the administrator allows it.
 
+    Args:
+        state: the state, with the hub's list of servers.
+        transaction: writes deletions to the journal (the log of decisions).
+        cluster: deletes pods.
+        config: the settings of the cluster, with the time after which a forgotten pod is deleted.
+
     Attributes:
         pods: uid of a pod -> the forgotten pod.
     """

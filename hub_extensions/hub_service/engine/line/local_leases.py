@@ -483,7 +483,11 @@ class LocalLeases:
         return next((s.device for s in self.state.devices.values() if s.device.uuid == first and s.present), None)
 
     def _used_below(self, pid: int) -> Device | None:
-        """Return the device on which the driver lists a process or one of its descendants. `None` if it lists none."""
+        """Return the device on which the driver lists this process or one of its descendants. `None` if it lists none.
+
+        Args:
+            pid: id of the process.
+        """
         for state in self.state.devices.values():
             sample = self.state.samples.get(state.device.uuid)
             for user in sample.pids or () if sample else ():

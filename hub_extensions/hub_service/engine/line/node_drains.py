@@ -38,7 +38,10 @@ class Cordoner(Protocol):
 class NodeDrains:
     """Cordons and uncordons nodes on administrators' orders.
 
-    Attributes:
+    Args:
+        state: the state, in which the orders are stored.
+        transaction: changes the state.
+        cluster: cordons nodes at the API server.
         allowed: whether the site's configuration lets this service cordon nodes.
     """
 

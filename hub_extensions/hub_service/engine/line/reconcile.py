@@ -67,7 +67,11 @@ class ServiceApart(Protocol):
         """
 
     def refused(self, problem: HubRefused) -> None:
-        """Record that the hub has refused a request. If it refuses the token for a while, this service ends."""
+        """Record that the hub has refused a request. If it refuses the token for a while, this service ends.
+
+        Args:
+            problem: the refusal, which shows whether the token was the cause.
+        """
 
 
 class Reconciler:
@@ -474,7 +478,12 @@ class Reconciler:
     def _go_on_with(self, lease: Lease, server: HubServer) -> Changes:
         """Keep the lease (right to a GPU) of a server that still runs, and create the facts by which culling decides.
 
-        If the lease was ending, because a stop has failed, it is running again.
+        If a stop of the server had begun and failed, the lease was ending. It gets the state *running* again, and the
+        journal (the log of decisions) gets a row.
+
+        Args:
+            lease: the lease.
+            server: the server, as the hub lists it.
         """
         back, rows = lifecycle.move(lease, Event.SERVER_BACK), tuple[JournalRow, ...]()
         if not isinstance(back, Reason):

@@ -62,6 +62,10 @@ class Rights:
     async def ask(self, ticket: Ticket, offer_id: OfferId) -> Reason | Doubt | None:
         """Check whether the user of a ticket (place in line) may have an offer (an option of the spawn form).
 
+        Args:
+            ticket: the ticket.
+            offer_id: id of the offer.
+
         Returns:
             `None` if the user may have the offer, the reason if not, or `UNANSWERED` if the hub does not answer.
         """
@@ -76,6 +80,10 @@ class Rights:
 
     async def ask_anew(self, name: str, offer_id: OfferId) -> Reason | Doubt | None:
         """Ask the hub for a user's groups, however recently it reported them, and check the user's right to an offer.
+
+        Args:
+            name: name of the user.
+            offer_id: id of the offer (an option of the spawn form).
 
         Returns:
             `None` if the user may have the offer, the reason if not, or `UNANSWERED` if the hub does not answer.

@@ -155,6 +155,9 @@ class Tickets:
 
         That happens after the hub was killed during the first start, which may have left processes behind.
 
+        Args:
+            ask: the hub's request to start the server.
+
         Returns:
             `None` for every other request, and for CPU only.
         """
@@ -202,12 +205,15 @@ class Tickets:
 
         A ready server ends its ticket (place in line).
 
+        Args:
+            ticket_id: id of the ticket.
+            report: the hub's report, with the number of the try to start the server (`attempt`).
+
         Returns:
             The ticket's status after that.
 
         Raises:
-            Refused: 404 if the ticket does not exist, or the report is about another try to start the server
-                (`attempt`) than the last one.
+            Refused: 404 if the ticket does not exist, or the report is about another try than the last one.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
@@ -224,10 +230,15 @@ class Tickets:
         return self._state(ticket)
 
     async def ended(self, ticket_id: str, report: messages.Ended) -> None:
-        """Record that a try to start a server (`attempt`) was cancelled (``left``) or has failed (``failed``).
+        """Record that a try to start a server was cancelled (``left``) or has failed (``failed``).
 
-        Only a report about the last try counts, with one exception: if the service itself caused the last try, because
-        the report about the previous one had not arrived, that report counts too.
+        Only a report about the last try counts, with one exception. If the service itself has asked the hub for the
+        last try, because the report about the try before had not arrived yet, a late report about that earlier try
+        counts too.
+
+        Args:
+            ticket_id: id of the server's ticket (place in line).
+            report: the hub's report, with the number of the try (`attempt`).
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)

@@ -151,6 +151,9 @@ class Inventory:
 
         Each offer (an option of the spawn form) is made from its id alone, such as ``mig-1g.5gb``. Offers that the
         settings hide are left out.
+
+        Args:
+            wanted: the requested ids.
         """
         unknown = set(wanted) - {offer.id for offer in self.offers}
         return arranged((named_offer(each) for each in unknown if not self.offer_config.hides(each)), self.offer_config)

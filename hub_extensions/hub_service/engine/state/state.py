@@ -367,6 +367,9 @@ class State(Inventory):
         """Replace what the hub listed last. While the hub is away, the running clock is paused.
 
         Deadlines of users are counted on that clock.
+
+        Args:
+            view: the servers and users that the hub listed now, and whether it answers.
         """
         before, self.hub_view = self.hub_view, view
         if view.is_up:
@@ -681,7 +684,11 @@ class State(Inventory):
         return None if after is before else after
 
     def orders_of(self, facts: ServerFacts) -> tuple[StopCause, ...]:
-        """Return the orders (of the user, an administrator or the hub) to stop this run of a server; may be empty."""
+        """Return the orders (of the user, an administrator or the hub) to stop this run of a server; may be empty.
+
+        Args:
+            facts: what culling knows about the running server.
+        """
         stop = self.stop_of(facts)
         return () if stop is None else stop.orders
 

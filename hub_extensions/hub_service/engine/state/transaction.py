@@ -337,9 +337,16 @@ class Transaction:
     def ticket_row(
         self, kind: str, ticket: Ticket, text: str, *, actor: str = SERVICE, evidence: str = ""
     ) -> JournalRow:
-        """Return a row about a ticket (place in line) for the journal, and write its text to the log too.
+        """Return a row about a ticket (place in line) for the journal (the store's log of decisions).
 
-        The journal is the store's log of decisions. The arguments are fields of `JournalRow`.
+        The text of the row is written to the service's log, too.
+
+        Args:
+            kind: what was decided, as a code such as ``admitted``.
+            ticket: the ticket.
+            text: why it was decided.
+            actor: who caused it: ``user``, ``admin <name>``, ``hub`` or ``service``.
+            evidence: the figures behind the decision; "" without figures.
         """
         log.info("%s: %s", kind, text, extra={"ticket": ticket.id, "user": ticket.user, "server": ticket.server})
         at = self.state.clock.utc_now()
@@ -348,18 +355,31 @@ class Transaction:
     def server_row(
         self, kind: str, server: tuple[str, str], text: str, *, actor: str = SERVICE, evidence: str = ""
     ) -> JournalRow:
-        """Return a row about a server without a GPU for the journal, and write its text to the log too.
+        """Return a row about a server without a GPU for the journal (the store's log of decisions).
 
-        The journal is the store's log of decisions. The arguments are fields of `JournalRow`; `server` is the name of
-        the user and of the server.
+        The text of the row is written to the service's log, too.
+
+        Args:
+            kind: what was decided, as a code such as ``stopped``.
+            server: name of the user and of the server.
+            text: why it was decided.
+            actor: who caused it: ``user``, ``admin <name>``, ``hub`` or ``service``.
+            evidence: the figures behind the decision; "" without figures.
         """
         log.info("%s: %s", kind, text, extra={"user": server[0], "server": server[1]})
         return JournalRow(self.state.clock.utc_now(), kind, None, None, *server, text, actor, evidence)
 
     def lease_row(self, kind: str, lease: Lease, text: str, *, actor: str = SERVICE, evidence: str = "") -> JournalRow:
-        """Return a row about a lease (a server's right to its GPU) for the journal, and write its text to the log too.
+        """Return a row about a lease (a server's right to its GPU) for the journal (the store's log of decisions).
 
-        The journal is the store's log of decisions. The arguments are fields of `JournalRow`.
+        The text of the row is written to the service's log, too.
+
+        Args:
+            kind: what was decided, as a code such as ``stopped``.
+            lease: the lease.
+            text: why it was decided.
+            actor: who caused it: ``user``, ``admin <name>``, ``hub`` or ``service``.
+            evidence: the figures behind the decision; "" without figures.
         """
         log.info("%s: %s", kind, text, extra={"lease": lease.id, "user": lease.user, "server": lease.server})
         at = self.state.clock.utc_now()

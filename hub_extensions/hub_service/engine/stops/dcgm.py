@@ -35,7 +35,12 @@ KINDS_EVERY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _TimedUse:
-    """A measurement of one device by DCGM, and the time until which it counts, in seconds of the monotonic clock."""
+    """A measurement of one device by DCGM.
+
+    Attributes:
+        use: the measurement.
+        until: the time until which it counts, in seconds of the monotonic clock.
+    """
 
     use: DcgmUse
     until: float

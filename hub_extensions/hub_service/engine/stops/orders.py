@@ -63,9 +63,14 @@ async def stop_signed_out(state: State, transaction: Transactions, report: Signe
 
     A repeated request does not postpone the stop. It returns the time that is left.
 
+    Args:
+        state: the state.
+        transaction: changes the state.
+        report: the hub's report: the user, the server, its lease, and the time until it has to stop.
+
     Returns:
         The time until the stop begins, and how long it may take. `DrainState.left_seconds` is `None` if the service
-        does not stop the server, because it does not hold this lease.
+        does not stop the server, because the server does not hold this lease.
     """
     if not 0 <= report.left_seconds <= MOST_SECONDS:
         raise Refused(400, f"left_seconds has to be between 0 and {MOST_SECONDS:g}.", "left_seconds", "bad-input")
@@ -90,10 +95,14 @@ async def stop_signed_out(state: State, transaction: Transactions, report: Signe
 
 
 def _takes(state: State, facts: ServerFacts) -> timedelta:
-    """Return how long the stop of a server may take.
+    """Return how long the stop of a server may take from its beginning.
 
-    The server is drained before: cells are interrupted, notebooks are saved, and the user's hook runs. Other servers
-    may have to be drained first. The time for all of that is included.
+    The server is drained first: cells are interrupted, notebooks are saved, and the user's hook (a program of the user
+    that runs before a stop) runs. Other servers may have to be drained before it. The time for all of that is included.
+
+    Args:
+        state: the state, with all orders to stop servers.
+        facts: what culling knows about the server.
     """
     drained = sum(1 for each in state.facts.values() if state.orders_of(each))
     turns = 1 + drained // max(1, state.policy.concurrent_stop_limit)
@@ -187,12 +196,13 @@ class AdminOrders:
         """Close a card, a node or the whole machine to new servers, also after a restart. Running servers go on.
 
         Args:
-            place: `Device.identity` of the card, `MACHINE`, or the name of a node.
+            place: UUID of the card, `MACHINE`, or the name of a node.
             why: the administrator's reason.
             admin: name of the administrator.
 
         Raises:
-            Refused: 400: no reason. 409: unknown card, or drained already; on a cluster as in `NodeDrains.drain`.
+            Refused: 400: no reason. 409: unknown card or node, or drained already; on a cluster also if the settings do
+                not allow it or the API server refuses it. 503: it is not known whether the node was closed.
         """
         why = reason_of(why)
         if self.nodes is not None:
@@ -211,12 +221,13 @@ class AdminOrders:
         """Open a card, a node or the machine to new servers again.
 
         Args:
-            place: `Device.identity` of the card, `MACHINE`, or the name of a node.
+            place: UUID of the card, `MACHINE`, or the name of a node.
             why: the administrator's reason.
             admin: name of the administrator.
 
         Raises:
-            Refused: 400: no reason. 409: it is not drained.
+            Refused: 400: no reason. 409: it is not drained; on a cluster also if the settings do not allow it or the
+                API server refuses it. 503: it is not known whether the node was opened.
         """
         why = reason_of(why)
         if self.nodes is not None:
@@ -323,7 +334,7 @@ class AdminOrders:
         Users read it in the panel, on their next page, and by webhook or e-mail if these are configured.
 
         Args:
-            place: `Device.identity` of the card, `MACHINE`, or the name of a node.
+            place: UUID of the card, `MACHINE`, or the name of a node.
             text: the message.
             admin: name of the administrator.
 
@@ -386,6 +397,9 @@ class AdminOrders:
 
 def reason_of(why: str) -> str:
     """Return the reason that an administrator has typed, as one line of limited length.
+
+    Args:
+        why: the text of the form's field.
 
     Raises:
         Refused: 400: the reason is empty.

@@ -84,6 +84,14 @@ _Judgement = tuple[ServerFacts, ServerFacts, CullDecision]
 class StopRunner(ServerEvidence):
     """Takes the next step of the stop of every server, every few seconds.
 
+    Args:
+        state: the state, with the records of all stops.
+        transaction: changes the state.
+        hub: the hub's API, which stops and starts servers.
+        dcgm: measurements of devices whose use the service cannot read itself.
+        leases: finds and ends what is left of a stopped server.
+        rights: checks whether a user may start a server again without a GPU.
+
     Attributes:
         failed: key of a stop that is not over by its deadline -> why, as a code and as a sentence for administrators.
     """
@@ -201,9 +209,12 @@ class StopRunner(ServerEvidence):
     def _judge(self, facts: ServerFacts, now: datetime) -> _Judgement:
         """Decide whether one server is kept, warned or stopped.
 
+        Args:
+            facts: what the service remembers of the server.
+            now: the present time of the running clock, which stands still while hub or service is down.
+
         Returns:
-            The facts that the service remembered of the server, the same after the newest measurements, and the
-            decision.
+            A triple: `facts` unchanged, the facts after the newest measurements and the decision, and the decision.
         """
         known = self.known(facts)
         seen = self.observe(facts, known, now)
@@ -239,7 +250,15 @@ class StopRunner(ServerEvidence):
         return warning_notices(facts, offer.plain_name if offer else facts.offer, policy, channels, now, ids=ids)
 
     def _stops_to_begin(self, judged: Sequence[_Judgement], now: datetime) -> set[tuple[str, str]]:
-        """Return the servers (user, name) whose stop begins now, or begins again after a restart of this service."""
+        """Return the servers (user, name) whose stop begins now, or begins again after a restart of this service.
+
+        The settings limit how many stops run at the same time and begin in one minute. Shortly after an outage of the
+        hub, no stop begins, because new measurements have to arrive first.
+
+        Args:
+            judged: the decisions about all servers.
+            now: the present time of the running clock, which stands still while hub or service is down.
+        """
         while self._begun and now - self._begun[0] >= stops.COUNTED:
             self._begun.popleft()
         due, pauses = list[DueStop](), dict[tuple[str, str], StopPause]()
@@ -288,7 +307,7 @@ class StopRunner(ServerEvidence):
         return None if stop is None or stop.state is StopState.ANNOUNCED else stop
 
     def _lost_stops(self, judged: Sequence[_Judgement]) -> list[StopKey]:
-        """Return the stops whose records have to be deleted, because the run of the server that they are about is over.
+        """Return the stops whose records have to be deleted, because the run of the server to be stopped is over.
 
         The server has ended in another way, or it has been started again.
 
@@ -309,7 +328,13 @@ class StopRunner(ServerEvidence):
         return DueStop((facts.user, facts.server), decision.stops_at or now, lease.share if lease else 0, waiting)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
-        """In a dry run, log that a server would be stopped, at most once a day for each server."""
+        """In a dry run, log that a server would be stopped, at most once a day for each server.
+
+        Args:
+            facts: what the service remembers of the server.
+            decision: the decision, which in a dry run names the stop that would be made without it.
+            now: the present time of the running clock, which stands still while hub or service is down.
+        """
         would = decision.would
         if would is None:
             return
@@ -680,10 +705,10 @@ class StopRunner(ServerEvidence):
         return stops.refuse_withdrawal(self.state.stop_of(facts))
 
     def without_orders(self, facts: ServerFacts, by: Withdrawal) -> Changes | None:
-        """Return the changes that withdraw some orders to stop a server, with the notice for the user.
+        """Return the changes to write for the withdrawal of orders to stop a server, with the notice for its user.
 
-        Other causes still stop the server at their own times. `None` without such an order, or if the stop cannot be
-        withdrawn any more.
+        Other causes still stop the server at their own times. The result is `None` if no order is withdrawn by this
+        action, or if the stop cannot be withdrawn any more.
 
         Args:
             facts: what the service remembers of the server.
@@ -706,13 +731,14 @@ class StopRunner(ServerEvidence):
         return NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, told)
 
     def withdrawn(self, after: ServerFacts, by: Withdrawal) -> Changes:
-        """Return the changes of a server's stop after some of its causes were withdrawn.
+        """Return the changes to write to the record of a server's stop, because some of its causes were withdrawn.
 
-        If no other cause is announced, the record of the stop is deleted.
+        If other causes remain, the record keeps only these. Otherwise the record is deleted. Without a record, the
+        result is empty.
 
         Args:
             after: the server's facts after the withdrawal.
-            by: the action, which determines the causes that are withdrawn.
+            by: the action, such as *Keep* of the user, which determines the causes that are withdrawn.
         """
         stop = self.state.stop_of(after)
         if stop is None:
@@ -750,7 +776,11 @@ def _causes(decision: CullDecision) -> tuple[StopCause, ...]:
 
 
 def _announced_causes(decision: CullDecision) -> tuple[StopCause, ...]:
-    """Return the causes of a stop if the user is warned of it or somebody ordered it; otherwise an empty tuple."""
+    """Return the causes of a stop if the user is warned of it or somebody ordered it; otherwise an empty tuple.
+
+    Args:
+        decision: the culling decision about the server.
+    """
     causes = _causes(decision)
     is_announced = decision.action is not Action.KEEP or any(each.stands for each in causes)
     return causes if is_announced else ()

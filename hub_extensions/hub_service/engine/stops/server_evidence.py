@@ -82,7 +82,11 @@ class ServerEvidence:
         return culling.decide(evidence, known.policy, now, facts.warned, facts.cause, facts.promised)
 
     def known(self, facts: ServerFacts) -> PresentEvidence:
-        """Gather the present measurements of a server's GPU, and the limits that apply to the server."""
+        """Gather the present measurements of a server's GPU, and the limits that apply to the server.
+
+        Args:
+            facts: what the service remembers of the server.
+        """
         lease = self.state.leases.get(facts.lease) if facts.lease else None
         policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
         if lease is None:
@@ -110,10 +114,15 @@ class ServerEvidence:
         return facts if known.report is None else culling.reported(facts, known.report, now)
 
     def _is_hooks(self, stop: StopRecord | None, sample: DeviceSample | None) -> bool:
-        """Return whether it is the user's own hook that uses the GPU during a stop, which does not count as activity.
+        """Return whether the use of a GPU during a stop comes from the user's own hook, so that it does not count as
+        activity.
+
+        The hook is the program ``gpu-before-stop`` in the user's Jupyter configuration folder. It runs before the
+        server is stopped. The result is False if a cell or a terminal was busy since the stop began, if the hook had
+        ended well before the measurement, or if no report since the stop began shows that the hook has run.
 
         Args:
-            stop: the record of the server's stop. `None` if it is not being stopped.
+            stop: the record of the server's stop. `None` if the server is not being stopped; the result is then False.
             sample: the last measurement of the GPU. `None` without a measurement.
         """
         if stop is None or stop.began is None or stop.seen.at_work:
@@ -123,10 +132,16 @@ class ServerEvidence:
         return not stops.may_be_work(self.state.reports.get((stop.user, stop.server)), stop.began)
 
     def stop_after_report(self, facts: ServerFacts) -> StopRecord | None:
-        """Return the stop of a server, updated by its last report. `None` if nothing changes, or if no stop has begun.
+        """Return the record of a server's stop, updated by the last report of the server's extension.
 
         The report contains whether notebooks are saved, the user's hook has ended, and a cell runs. A cell that runs
         during the drain counts as work, also after it has ended.
+
+        Args:
+            facts: what the service remembers of the server.
+
+        Returns:
+            `None` if the report changes nothing, or if no stop of the server has begun.
         """
         stop, report = self.state.stop_of(facts), self.state.reports.get((facts.user, facts.server))
         if stop is None or stop.began is None or report is None:
@@ -171,6 +186,10 @@ class ServerEvidence:
 
         It is if the service has read it from the GPU itself in the last seconds (two rounds of `StopRunner.run`), or if
         DCGM's use and memory together prove that no program is on the GPU.
+
+        Args:
+            lease: the server's right to its GPU.
+            sample: the measurement of this GPU.
         """
         if sample.source == "dcgm":
             return culling.proves_idle(sample, self._claims.get(lease.id))

@@ -54,8 +54,8 @@ def of_server(code: str, server: str) -> Reason:
     """Return a sentence about a server for its user. It contains the server's name, unless it is the default server.
 
     Args:
-        code: code of the sentence for a named server. The sentence for the default server has this code after
-            ``your-``.
+        code: code of the sentence for a named server, such as ``server-stopped``. ``your-`` before this code makes the
+            code of the sentence for the default server.
         server: name of the server; "" for the default server.
     """
     return explain(code, server=server) if server else explain(f"your-{code}")
@@ -141,8 +141,12 @@ def failed_row(state: State, stop: StopRecord, fault: StopFault, why: Reason) ->
 def end_of_report(state: State, report: Stopped) -> UseEnd:
     """Return the cause for which a server ended, for its usage record, when the hub reports its stop.
 
-    The hub names the cause of a stop that it carried out itself because this service did not answer. If a stop was
-    ordered here and its time has come, that order is the cause.
+    The hub names the cause of a stop that it carried out itself because this service did not answer. If the report does
+    not name a cause other than the user, and a stop was ordered here whose time has come, that order is the cause.
+
+    Args:
+        state: the state, with the orders to stop servers.
+        report: the hub's report.
     """
     if report.reason == Cause.SIGNED_OUT.value:
         return end_of_cull(Cause.SIGNED_OUT)

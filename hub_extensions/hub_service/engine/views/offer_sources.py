@@ -55,7 +55,13 @@ def _figure(state: State, evidence: ServerEvidence, lease: Lease) -> LeaseFigure
 
 
 def _outlook(state: State, evidence: ServerEvidence, pool: OfferId) -> Outlook:
-    """Return what would measure the use of a device of this pool (devices of one kind), if a server started now."""
+    """Return what would measure the use of a device of this pool (devices of one kind), if a server started now.
+
+    Args:
+        state: the present state.
+        evidence: the measurements, and whether Prometheus answers.
+        pool: id of the pool.
+    """
     dcgm = evidence.dcgm
     if state.on_cluster:
         found = state.cluster.survey.pools if state.cluster is not None else {}

@@ -372,5 +372,9 @@ def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolIn
 
 
 def notices(rows: Iterable[NoticeRow]) -> tuple[Notice, ...]:
-    """Convert the stored notices that the user's next page shows to messages."""
+    """Convert stored notices to the messages that the user's next page shows.
+
+    Args:
+        rows: the notices, as the store has them.
+    """
     return tuple(Notice(each.at, each.server, each.text, each.reasons) for each in rows)

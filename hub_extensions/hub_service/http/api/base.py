@@ -264,7 +264,11 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return self.allowed(await self._person(), self.action)
 
     def _mark_proved(self, stream: Any) -> None:
-        """Record that the connection is from the hub or a user's server. It is then not closed for other clients."""
+        """Record that the connection is from the hub or a user's server. It is then not closed for other clients.
+
+        Args:
+            stream: the connection.
+        """
         if not isinstance(self.caller, Hub | Server):
             return
         caller = HUB if isinstance(self.caller, Hub) else self.caller
@@ -273,7 +277,10 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
             victim.close()
 
     async def asked_of_hub(self, question: Awaitable[T]) -> T:
-        """Await an answer that JupyterHub's own client gets from the hub.
+        """Await an answer that JupyterHub's own client gets from the hub, and return the answer.
+
+        Args:
+            question: the pending request of this client.
 
         Raises:
             HubAway: the hub does not answer.

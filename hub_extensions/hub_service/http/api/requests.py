@@ -27,9 +27,14 @@ class TicketRequest:
 
 @dataclass(frozen=True, slots=True)
 class TicketAccepted:
-    """The answer that the hub was asked to start the server.
+    """The answer to a user's request for a server: the hub was asked to start this server.
 
-    Its ticket (place in line) appears in ``api/tickets`` a moment later.
+    The ticket (place in line) appears in ``api/tickets`` a moment later.
+
+    Attributes:
+        user, server: name of the user and of the server.
+        offers: ids of the requested offers, in order of preference.
+        message: a sentence for the user.
     """
 
     user: str

@@ -34,7 +34,7 @@ class Receipt:
         at: when the order was given.
         done: what the order did, as a sentence.
         notified: which users are notified, and with which text, as a sentence.
-        about: the lease, or the device or node, that the order concerns; "" if neither.
+        about: the lease, ticket (place in line), device or node that the order concerns.
         stops: when the server stops because of the order; `None` for other orders.
         undo: the address and the field of the form that withdraws the order; `None` if it cannot be withdrawn.
         fresh: whether no page has shown the result yet; the first page that does so unfolds the entry of `about`.
@@ -178,7 +178,9 @@ class AdminOrder(Form):
 
     @property
     def about(self) -> str:
-        """The user, device or node that the administrator's order concerns; "" if the form lacks the field."""
+        """The user, device or node that the administrator's order concerns, as the page calls it; "" if the form lacks
+        it.
+        """
         return self.get_body_argument("about", "")[:LONGEST_SEARCH]
 
     def write_receipt(
@@ -192,8 +194,8 @@ class AdminOrder(Form):
         """Keep the result of the order in memory. The administrator's next page shows it.
 
         Args:
-            order: which order it is: the last part of its address in `ADMIN_PAGES`.
-            about: the lease, or the device or node, that the order concerns; "" if neither.
+            order: which order it is: the last part of its address in `ADMIN_PAGES`, such as ``drain``.
+            about: the lease, ticket (place in line), device or node that the order concerns.
             number: number of hours, or of servers that received a message; 0 if the order has neither.
             stops: when the server stops because of the order; `None` for other orders.
             undo: the address to which the button *Undo* sends its form, and the name of the form's field whose value is

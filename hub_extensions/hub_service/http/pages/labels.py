@@ -68,7 +68,12 @@ def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
 
 
 def keep_left(budget: Keep, t: Catalogue = ENGLISH) -> str:
-    """Return as text how often the user may still press *Keep*, which protects a server from the next stop."""
+    """Return as text how often the user may still press *Keep*, which protects a server from the next stop.
+
+    Args:
+        budget: how often the user may press *Keep*, and how often is left.
+        t: translates into the reader's language.
+    """
     if budget.of_server:
         return t("Keep: %1 of %2 left", budget.left, budget.of)
     return t("Keep: %1 of %2 left in 24\u00a0h", budget.left, budget.of)
@@ -104,6 +109,10 @@ def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
     """Return as text how users see the wait forecasts of a pool (devices of one kind): as they are, or marked as rough.
 
     If they are marked as rough, or if there is not enough data for a forecast, the text has the reason.
+
+    Args:
+        record: how accurate the pool's latest forecasts were.
+        t: translates into the reader's language.
     """
     if record.finished_uses < FEW:
         return t("not enough data yet: %1 of %2 finished uses", record.finished_uses, FEW)
@@ -128,6 +137,10 @@ def measured(each: OfferEvidence, t: Catalogue = ENGLISH) -> str:
     """Return as text for how many servers with an offer it is known how busy their GPUs are.
 
     The text also has the age of these figures, if that is known.
+
+    Args:
+        each: what measures the GPUs of the offer, and for how many servers.
+        t: translates into the reader's language.
     """
     if not each.leases:
         return t("no server has one")

@@ -37,5 +37,5 @@ def bars(values: Sequence[float | None], highest: float) -> tuple[Bar, ...]:
 
 
 def width(values: Sequence[object]) -> int:
-    """Return the width of a chart with a place for a bar for each value."""
+    """Return the width of a chart with one place for a bar for each of these values, in units of its view box."""
     return STEP * max(1, len(values)) - (STEP - THICK)
