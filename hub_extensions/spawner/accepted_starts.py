@@ -94,6 +94,10 @@ class AcceptedStarts:
         The spawner calls this in `run_auth_state_hook` or in `start`. The hub commits the record when that method
         returns, before it answers the user's request. If the GPU service has not answered an earlier start of the same
         server yet, the new record takes over the earlier record's time `at`, so that the user keeps the place in line.
+
+        Args:
+            spawner: the server's spawner.
+            options: the user's validated choice.
         """
         key = (spawner.user.name, spawner.name)
         asked = self._asked.pop(key, None)

@@ -223,6 +223,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     async def _gpu_timed(self, start: Start, limit: float) -> Any:
         """Launch the server under its lease and return its address.
 
+        Args:
+            start: the admitted start.
+            limit: the longest time of the launch, in seconds.
+
         Raises:
             TimeoutError: the launch takes longer than `limit` seconds.
         """
@@ -239,7 +243,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     async def _gpu_await_claim(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
         """Wait until the GPU service has confirmed that the new server holds its lease, at most `CLAIM_SECONDS`.
 
+        If the answer comes later, `_gpu_claimed_late` handles it.
+
         Args:
+            start: the start of the server.
             answer: the service's answer to the report that the server has started; its result is None if it was
                 accepted.
 
@@ -262,6 +269,8 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         """Stop the server if its lease is gone according to an answer that comes after `CLAIM_SECONDS`.
 
         Args:
+            start: the start of the server. If the server is ready or another start has begun meanwhile, nothing is
+                stopped.
             answer: the GPU service's answer to the report that the server has started; its result is None if it was
                 accepted.
         """
@@ -527,7 +536,13 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return None
 
     def _gpu_in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """Run a coroutine in the background, and keep a reference so that it is not garbage collected."""
+        """Run a coroutine in the background, and return its future.
+
+        A reference to the future is kept, so that it is not garbage collected before its end.
+
+        Args:
+            work: the coroutine.
+        """
         task = asyncio.ensure_future(work)
         _BACKGROUND.add(task)
         task.add_done_callback(_BACKGROUND.discard)

@@ -127,7 +127,12 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub i
 
 
 def _server_model(row: _ServerRow, spawner: Any) -> dict[str, Any]:
-    """Return the fields of an active server (ready, or with a pending start or stop) that the GPU service reads."""
+    """Return the fields of an active server (ready, or with a pending start or stop) that the GPU service reads.
+
+    Args:
+        row: the server in the hub's database.
+        spawner: the server's spawner, which knows its pending action.
+    """
     pending, state = spawner.pending, spawner.get_state()
     return {
         "ready": not pending,

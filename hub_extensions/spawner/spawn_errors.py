@@ -258,9 +258,13 @@ class StartTookTooLong(asyncio.TimeoutError):
 
     JupyterHub counts this as a failed start.
 
+    Args:
+        seconds: the timeout.
+        why: what the start waited for last; empty if that is not known.
+
     Attributes:
         limit: the timeout, in seconds.
-        gpu_reasons: what the start waited for last, as far as it is known, and that it took too long.
+        gpu_reasons: `why`, and that the start took too long.
     """
 
     def __init__(self, seconds: float, why: Sequence[Reason] = ()) -> None:
@@ -270,7 +274,12 @@ class StartTookTooLong(asyncio.TimeoutError):
 
 
 class ServerEnded(Exception):
-    """A server's process ended before it answered a request. JupyterHub counts this as a failed start."""
+    """A server's process ended before it answered a request. JupyterHub counts this as a failed start.
+
+    Args:
+        log_name: names the server in the log.
+        status: exit status of the process.
+    """
 
     gpu_explained = True
 
@@ -284,6 +293,10 @@ def undo_failure_count(spawner: Any, error: BaseException) -> None:
     JupyterHub counts in a callback of the spawn's future, and ends itself if the count reaches
     ``consecutive_failure_limit``. So the limit is removed until a second callback, which runs after JupyterHub's, has
     decreased the count again.
+
+    Args:
+        spawner: the spawner whose start has ended.
+        error: the exception of the start. If it is not a refusal, nothing is done.
     """
     spawn: asyncio.Future[Any] | None = spawner._spawn_future
     if not COUNTS_REFUSALS or not is_refusal(error) or spawn is None or spawner.handler is None:

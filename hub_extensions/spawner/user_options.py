@@ -60,7 +60,9 @@ class UserOptionsMixin(LoggingConfigurable):
     def options_from_query(self, query_data: Mapping[str, list[Any]]) -> Any:
         """Return the user options in a link such as ``?opt-offer=mig-1g.5gb``, checked as those of the form.
 
-        JupyterHub 6 removes the prefix ``opt-``, JupyterHub 5 does not.
+        Args:
+            query_data: the link's arguments. JupyterHub 6 removes the prefix ``opt-`` of their names, JupyterHub 5 does
+                not.
         """
         refused, self._gpu_refused_link = self._gpu_refused_link, None
         if refused is not None:

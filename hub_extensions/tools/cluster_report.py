@@ -57,6 +57,10 @@ def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) 
 def _refuse_without_nodes(view: ClusterView, survey: PoolSurvey) -> None:
     """Refuse a report in which every number would be unknown.
 
+    Args:
+        view: what could be read of the cluster; without nodes if they may not be read.
+        survey: the pools (devices of one kind) that follow from the nodes or from the settings.
+
     Raises:
         ClusterUnreadable: the nodes may not be read, and no setting gives the numbers of GPUs instead. The text has the
             command that can answer.
@@ -85,9 +89,12 @@ def _settings(state_dir: Path | None) -> tuple[OfferConfig, ClusterConfig]:
 
 
 def _leases(view: ClusterView) -> frozenset[str]:
-    """Return the ids of the leases that pods in the hub's namespace have as a label.
+    """Return the ids of the leases (servers' rights to GPUs) that pods in the hub's namespace have as a label.
 
     They are read from the cluster, because the GPU service may not run.
+
+    Args:
+        view: what was read from the cluster, with the pods.
     """
     return frozenset(pod.lease for pod in (view.pods or {}).values() if pod.lease and pod.namespace == view.namespace)
 

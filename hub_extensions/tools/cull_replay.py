@@ -47,6 +47,8 @@ class ReplayOptions:
     Attributes:
         state_dir: the GPU service's state folder.
         since: how far to go back, such as ``30d`` or ``12h``.
+        idle_minutes: time after which an idle server stops.
+        warn_minutes: time between the warning and the stop.
         lifetime_hours: longest time that a server may run; 0 for no limit.
         policy_file: file with rules for culling, instead of the one in the settings; None to use that one.
         prometheus: URL of Prometheus; None to take the past uses from the service's database.
@@ -146,6 +148,10 @@ def _counts(minute: MeasuredMinute, policy: CullPolicy) -> bool:
     """Whether the measured use of a minute is evidence for idle culling.
 
     Low use does not count if only the server itself reported it, unless the administrator trusts such reports.
+
+    Args:
+        minute: the use, and what measured it.
+        policy: the limits, with the setting whether reports of servers are trusted.
     """
     busy = minute.percent is not None and minute.percent >= policy.idle_below_percent
     return minute.source != "report" or policy.trust_reports or busy
@@ -168,6 +174,9 @@ def uses_of_pods(parts: Iterable[PodHistory]) -> Iterator[MeasuredUse]:
     """Convert each pod in the history of Prometheus to a GPU use (one server's time with a GPU).
 
     The user is "", because only the hub knows it.
+
+    Args:
+        parts: pods with their measurements, as Prometheus has them.
     """
     for pod in past_pods(parts):
         offer, minutes = _offer(pod.profile), sorted(pod.used)

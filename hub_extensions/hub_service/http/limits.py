@@ -159,7 +159,9 @@ class Connections:
         self._at.pop(one, None)
 
     def _forget(self, one: Hashable) -> None:
-        """Remove a connection (`one`) from the list of its client's address or, if the client is known, of the caller."""
+        """Remove the connection `one` from the list of its client's address or, if the client is known, of the
+        caller.
+        """
         address, caller = self._at.get(one), self._caller.pop(one, None)
         places: dict[Any, OrderedDict[Hashable, None]] = self._strangers if caller is None else self._known
         key = address if caller is None else caller

@@ -41,7 +41,17 @@ Value = TypeVar("Value")
 class Sections:
     """This product's sections of a hub's configuration, read and checked by `read_sections`.
 
-    Each field is a dataclass of ``core`` with the settings of one section: `offers` of ``c.GpuOffers``, and so on.
+    Each field is a dataclass of ``core`` with the settings of one section.
+
+    Attributes:
+        offers: ``c.GpuOffers``, the offers (choices of the spawn form).
+        queue: ``c.GpuQueue``, the limits of the line.
+        culling: ``c.GpuCulling``, when idle servers stop.
+        service: ``c.GpuService``, the process of the GPU service.
+        cluster: ``c.GpuCluster``, for servers that are pods.
+        notices: ``c.GpuNotices``, mail and webhook to users.
+        sign_on: ``c.SignOn``, sign-on sessions.
+        gate: ``c.SignOnGate``, the gate in front of apps.
     """
 
     offers: OfferConfig

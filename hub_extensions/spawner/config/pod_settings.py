@@ -39,9 +39,12 @@ def cluster_config(c: Any, config: ClusterConfig, servers_url: str) -> ClusterCo
 
 
 def _toleration(each: Mapping[str, Any]) -> str:
-    """Write a toleration as in `ClusterConfig.tolerated`: ``key`` or ``key=value``, optionally with ``:effect``.
+    """Return a toleration of Kubernetes as the text ``key``, ``key=value`` or ``key:effect``.
 
     The key ``*`` stands for a toleration without a key, which tolerates all taints.
+
+    Args:
+        each: the toleration, with the fields of Kubernetes.
     """
     key, value, effect = (str(each.get(name) or "") for name in ("key", "value", "effect"))
     by_value = key and each.get("operator", "Equal") == "Equal"
@@ -77,6 +80,8 @@ def _of_pods(c: Any, key: str, unset: Any) -> Any:
     """Return a setting of the spawner from ``c.GpuKubeSpawner`` or else from ``c.KubeSpawner``.
 
     Args:
+        c: the hub's configuration.
+        key: name of the setting.
         unset: returned if the setting is in neither section, or is None.
     """
     ours = value_of(c, "GpuKubeSpawner", key, unset)

@@ -103,6 +103,10 @@ def _default(field: Field[Any], about: Setting) -> Mapping[str, Any]:
 
     The default is written as an administrator would write it, so a duration is a number of units. The help names the
     unit.
+
+    Args:
+        field: the field of the dataclass, with the default.
+        about: the help and the unit of the setting.
     """
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if isinstance(default, timedelta):

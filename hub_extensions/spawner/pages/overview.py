@@ -193,7 +193,15 @@ def hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
 
 
 def ended_view(overview: UserOverview | None, server: str, t: Catalogue = ENGLISH) -> HomeEntry | None:
-    """Return the last notice about the end of this server. None if it is missing or the GPU service does not answer."""
+    """Return the last notice about the end of this server, as an entry for the pages.
+
+    None if the notice is missing or the GPU service does not answer.
+
+    Args:
+        overview: the service's answer about the user; None if it does not answer.
+        server: name of the server.
+        t: the catalogue (the texts in one language).
+    """
     notices = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
     last = max(notices, key=lambda notice: notice.at, default=None)
     return None if last is None else _ended(last, t)

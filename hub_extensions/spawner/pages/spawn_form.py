@@ -71,6 +71,7 @@ class OfferRow:
     """The row of the form for one offer, which is one of its choices, such as CPU only or a MIG profile.
 
     Attributes:
+        id: id of the offer, which the form submits.
         title, name: both are the plain name of the offer, such as "Small GPU".
         size: the GPU memory, such as "4.75 GiB"; "" if it is not known.
         what: technical name, such as the MIG profile.
@@ -84,7 +85,8 @@ class OfferRow:
         now: a server with this offer would start now.
         simulated: the devices do not exist.
         selected: the offer is preselected.
-        note: how many devices are lost or used outside this hub; "" if none.
+        note: how many devices have disappeared from the machine while a server had them, or are used outside this hub;
+            "" if none.
         private: who else uses the device, in words that a student knows.
         isolation: name and value of each kind of isolation, for the details.
         suggestion: a better choice than waiting: the offer's id, its title and a sentence; None if no choice is better.
@@ -248,10 +250,12 @@ def _gone(offers: Sequence[OfferId], t: Catalogue, *, linked: bool) -> str:
 
 
 def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: bool) -> tuple[OfferState, ...]:
-    """Return the offers to list in the form.
+    """Return the offers to list in the form. CPU only is always among them.
 
-    If the GPU service does not answer, these are the offers of its last answer, or before the first answer the `saved`
-    offers, in both cases without counts and waits. CPU only is always among them.
+    Args:
+        state: the GPU service's last answer; None before the first one. The `saved` offers are listed then.
+        saved: ids of the offers of the user's last choice or of a link.
+        away: the service does not answer now. The offers are then listed without counts and waits.
     """
     if state is not None and not away:
         return state.offers
@@ -401,7 +405,7 @@ def _suggestion(offer: OfferState, offers: Sequence[OfferState], t: Catalogue) -
 
 
 def _latest(offer: OfferState) -> float:
-    """Return the wait in seconds that nine of ten starts do not exceed; infinite if it is not known."""
+    """Return the wait in seconds for an offer that nine of ten starts do not exceed; infinite if it is not known."""
     return math.inf if offer.wait.p90_seconds is None else offer.wait.p90_seconds
 
 

@@ -239,7 +239,10 @@ def _report_away(start: Start, since: datetime) -> None:
 def _report_held_up(start: Start, problem: Problem) -> None:
     """Add the event for a service that answers but cannot write to its database now.
 
-    If the problem has no reason that can be translated, its English text is shown in every language.
+    Args:
+        start: the start that waits for the service.
+        problem: the service's answer. If it has no reason that can be translated, its English text is shown in every
+            language.
     """
     gpu = {"state": "held-up", "kept": start.ticket is not None, "offers": list(start.offers)}
     reason = Reason(problem.reason, problem.message, problem.params)
@@ -283,7 +286,10 @@ def _profile(offer: OfferId, title: str) -> str:
 
 
 def _steps(start: Start) -> dict[str, Any]:
-    """Return when the launch began and how many seconds a launch usually takes, each None if it is not known."""
+    """Return when the launch of a start began and how many seconds a launch usually takes, for the waiting page.
+
+    Each is None if it is not known.
+    """
     usual = start.last.usual_start_seconds if start.last is not None else None
     return {"since": None if start.begun is None else utc(start.begun), "usual_seconds": usual}
 

@@ -82,6 +82,7 @@ def apply(ask: PodAsk, pod: V1Pod, *, lease: str, offer: OfferId, shm: str, star
         ask: what the offer asks of a pod.
         pod: KubeSpawner's manifest, which is not modified.
         lease: id of the lease; "" for CPU only.
+        offer: id of the offer, with which the pod is labelled.
         shm: size of ``/dev/shm``, such as ``1Gi``; "" leaves the container's own.
         start: identifies the launch that creates the pod; None sets no annotation.
 
@@ -105,7 +106,12 @@ def apply(ask: PodAsk, pod: V1Pod, *, lease: str, offer: OfferId, shm: str, star
 
 
 def changed(pod: V1Pod, changes: Iterable[PodChange]) -> V1Pod:
-    """Return a copy of the pod with every change made to it, in order."""
+    """Return a copy of the pod with every change made to it, in order.
+
+    Args:
+        pod: the pod, which is not modified.
+        changes: functions that take a pod and return the changed one.
+    """
     pod = copy.deepcopy(pod)
     pod.spec.containers = [get_k8s_model(V1Container, container) for container in pod.spec.containers]
     for change in changes:
@@ -168,7 +174,12 @@ def keep_log_tail(pod: V1Pod, *, lease: str) -> V1Pod:
 
 
 def set_resources(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
-    """Add the offer's limits to the server's container, and its resource claim to the pod if the offer uses DRA."""
+    """Add the offer's limits to the server's container, and its resource claim to the pod if the offer uses DRA.
+
+    Args:
+        pod: the pod.
+        ask: what the offer asks of a pod.
+    """
     container = server_container(pod)
     container.resources.limits.update(ask.limits)
     if ask.claim_template:
@@ -195,9 +206,10 @@ def set_environment(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
 
 
 def add_affinity(pod: V1Pod, *, labels: Mapping[str, Collection[str]]) -> V1Pod:
-    """Require a node with these labels.
+    """Require that the pod runs on a node with these labels.
 
     Args:
+        pod: the pod.
         labels: label -> its accepted values. A label without values must be missing on the node.
     """
     if not labels:
@@ -249,7 +261,10 @@ def set_metadata(pod: V1Pod, *, ask: PodAsk, lease: str, offer: OfferId, start: 
     """Add the labels and annotations that the offer asks for, and label the pod with its offer and lease.
 
     Args:
+        pod: the pod.
+        ask: what the offer asks of a pod.
         lease: id of the lease; "" for CPU only, and the pod gets no label for it.
+        offer: id of the offer.
         start: token of the launch, for an annotation; None sets no annotation.
     """
     labels: dict[str, str] = {**(pod.metadata.labels or {}), **ask.labels, OFFER_LABEL: label_value(offer)}

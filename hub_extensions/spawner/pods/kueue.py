@@ -51,7 +51,8 @@ class LocalQueue:
         If the last read is older than `REFRESH_SECONDS`, the queue is read again in the background.
 
         Args:
-            api: KubeSpawner's client.
+            api: KubeSpawner's client of the API server.
+            log: the hub's logger, for errors of the background read.
         """
         now = asyncio.get_running_loop().time()
         if now - self._at >= REFRESH_SECONDS and (self._reading is None or self._reading.done()):

@@ -84,6 +84,9 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         """Return the pod of a launch, and whether KubeSpawner's watch works.
 
         If the watch works, None means that the pod does not exist (yet or any more). If not, nothing is known of it.
+
+        Args:
+            token: token of the launch, by which its pod is recognised.
         """
         reflector = self.pod_reflector
         if reflector is None or not reflector.first_load_future.done() or self.gpu_watch_has_ended():

@@ -69,6 +69,8 @@ class Baselines:
 
         Args:
             world: the pool, in whose line the session is the last.
+            session: the session, which has just joined the line.
+            now: the current time of the replay.
         """
         last = self.waits[-1] if self.waits else 0.0
         ahead = len(world.waiting) - 1
@@ -106,6 +108,9 @@ class Baselines:
         limit.
 
         Args:
+            world: the pool with its running and waiting sessions.
+            now: the current time of the replay.
+            session: the waiting session.
             life: returns the guessed duration of a session.
         """
 

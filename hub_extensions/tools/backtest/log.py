@@ -52,6 +52,9 @@ class Log:
     """Logged sessions in the order of submission, and the pools (sets of equal GPUs) on which they are replayed.
 
     `read_logs` makes it from a CSV file, or from the sessions of one pool in this file.
+
+    Attributes:
+        name: name of the file without its ending, followed by ``/`` and the pool if the file has several pools.
     """
 
     name: str
@@ -101,9 +104,14 @@ def _log(file: Path, name: str, rows: Sequence[_Row], pools: Sequence[_Described
     """Return the log of one pool in a CSV file.
 
     Args:
+        file: the CSV file, whose name becomes a part of the log's name.
         name: name of the pool in the file; "" if all sessions of the file belong to it.
+        rows: all sessions of the file, each with its pool.
         pools: the descriptions of the pool, on each of which the log is replayed.
         slices: number of slices of each GPU.
+
+    Raises:
+        BacktestRefused: the file has no session.
     """
     mine = [row.session for row in rows if not name or row.pool == name]
     if not mine and not name:

@@ -38,7 +38,12 @@ class Cut:
         return f"{100 * self.first:.0f}/{100 - 100 * self.first:.0f}, warm-up {100 * self.warm_up:.0f} %"
 
     def of(self, log: Log) -> tuple[int, int]:
-        """Return two session numbers of a log: the first session of the test, and the first one with a forecast."""
+        """Divide a log: compute at which sessions its warm-up and its test begin.
+
+        Returns:
+            Two numbers of sessions. From the first number on, the sessions are the test, whose forecasts are scored.
+            From the second, smaller number on, forecasts are made; the sessions between the two are the warm-up.
+        """
         sessions = len(log.sessions)
         return int(self.first * sessions), math.ceil(int(self.first * sessions) - self.warm_up * sessions)
 

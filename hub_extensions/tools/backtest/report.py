@@ -23,7 +23,10 @@ REDRAWN = ("last_two", "best_other", "best_loss")
 
 
 def table(runs: Sequence[Run]) -> Table:
-    """Return a table with one row for each run (a log on a pool), in hours. Ratios have a 90 % interval in brackets."""
+    """Return a table with one row for each run (the replay of a log on a pool). Times are hours.
+
+    The ratios compare our error with that of another method, and have a 90 % interval in brackets.
+    """
     found = Table(
         "pool", "waits", "busy episodes", "mean wait", "MAE", "last two", "ratio (90 %)", "best other", "ratio (90 %)",
         "P90 loss", "best other", "ratio (90 %)", "P90 covers", "raw", "P10-P90", "near", "P(<1 h) off",
@@ -158,7 +161,14 @@ TICKS = ((1 / 60, "1 min"), (1.0, "1 h"), (24.0, "1 d"), (168.0, "1 w"))
 
 
 def picture(shown: Sequence[ScoredForecast]) -> str:
-    """Return an SVG with two diagrams: shown medians against real waits, and the coverage of P90 (see `_coverage`)."""
+    """Return an SVG with two diagrams of the forecasts that were shown.
+
+    One has the medians against the real waits. The other has the coverage of P90: the share of sessions that started
+    within it.
+
+    Args:
+        shown: the forecasts, with the real waits.
+    """
     width, height = 2 * SIDE + GAP + 2 * EDGE, SIDE + 2 * EDGE
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '

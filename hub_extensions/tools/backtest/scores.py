@@ -165,11 +165,13 @@ def mean_score(scores: Sequence[Score]) -> Score:
 def pinball(share: float, forecast: float, real: float) -> float:
     """Return the quantile (pinball) loss of a forecast.
 
-    Each second by which the real wait exceeds the forecast costs `share`, each second by which it is shorter costs 1 -
-    `share`.
+    Each second by which the real wait exceeds the forecast costs `share`. Each second by which the real wait is shorter
+    than the forecast costs 1 - `share`.
 
     Args:
         share: the quantile that is forecast, such as 0.9.
+        forecast: the forecast of this quantile, in seconds.
+        real: the real wait, in seconds.
     """
     return share * (real - forecast) if real >= forecast else (1 - share) * (forecast - real)
 
@@ -186,6 +188,9 @@ def _bound_ratio(forecasts: Sequence[ScoredForecast]) -> float | None:
     """Return the median of upper bound divided by real wait; None if no forecast has a bound.
 
     Waits below a minute are left out, because any bound exceeds them by far.
+
+    Args:
+        forecasts: the forecasts with their upper bounds and the real waits.
     """
     found = sorted(each.bound / each.real for each in forecasts if each.bound is not None and each.real >= 60)
     return found[len(found) // 2] if found else None

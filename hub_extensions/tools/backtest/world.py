@@ -20,6 +20,7 @@ class LogSession:
     Attributes:
         number: position in the log.
         submit: when it joins the line.
+        duration: how long it ran.
         devices: number of GPUs that it takes a part of.
         slices: number of slices that it takes of each of them.
         limit: its longest possible duration; None without a limit.
@@ -110,8 +111,9 @@ class World:
         It is infinite if the session never fits.
 
         Args:
-            left: returns the assumed remaining time of a running session.
-            life: returns the assumed duration of a waiting session.
+            now: the current time of the replay.
+            left: returns the assumed remaining time of a running session, in seconds.
+            life: returns the assumed duration of a waiting session, in seconds.
             who: the waiting session, as its `LogSession.number`.
         """
         other = World(0, self.slices, self.policy)

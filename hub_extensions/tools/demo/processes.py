@@ -97,6 +97,10 @@ def keeping(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """While the block runs, have a second process end the whole demo if this process is killed.
 
     The second process waits for the end of its standard input, which this process keeps open as long as it lives.
+
+    Args:
+        folder: the demo's folder, by which its processes are recognised.
+        environment: environment variables of the second process.
     """
     keeper = subprocess.Popen(
         [sys.executable, "-m", "hub_extensions.tools.demo.processes", str(folder)],
@@ -117,6 +121,9 @@ def main(folder: Path) -> None:
     """Wait until the process that called `keeping` has ended, then end all processes of the demo.
 
     This is what the second process of `keeping` runs.
+
+    Args:
+        folder: the demo's folder, by which its processes are recognised.
     """
     sys.stdin.read()
     end_marked(folder, lambda text: None, "")

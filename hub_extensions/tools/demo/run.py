@@ -44,6 +44,10 @@ Echo = Callable[[str], None]
 def run(options: DemoOptions, echo: Echo) -> int:
     """Run a demo until Ctrl-C, SIGTERM or the end of the hub.
 
+    Args:
+        options: the options of the command.
+        echo: prints a line for the user.
+
     Returns:
         0 after a requested stop; 1 if the hub did not start or ended by itself.
 
@@ -88,6 +92,11 @@ def _run(demo: Demo, stop: threading.Event, echo: Echo) -> int:
     """Run the sign-in service and the apps, if requested, then the hub until it ends. Return the exit status.
 
     Afterwards, processes of the demo that are left over are ended.
+
+    Args:
+        demo: users, ports and programs of the demo.
+        stop: set by Ctrl-C or SIGTERM, which ends the demo.
+        echo: prints a line for the user.
     """
     environment = clean_environment(demo.folder, os.environ)
     try:
@@ -197,7 +206,13 @@ def _end_of(log: Path) -> str:
 
 
 def _end(demo: Demo, hub: subprocess.Popen[bytes], echo: Echo) -> None:
-    """Stop the hub, which stops its servers, service and proxy."""
+    """Stop the hub, which stops its servers, service and proxy. If it does not end in time, kill it.
+
+    Args:
+        demo: is not used.
+        hub: the hub's process.
+        echo: prints a line for the user.
+    """
     if hub.poll() is None:
         echo("Stopping the hub and all servers.")
         hub.terminate()

@@ -141,6 +141,10 @@ def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
     """Check what the account that runs ``doctor`` may read of the cluster, and report the cluster's GPUs.
 
     If the hub has another account in the cluster, the hub may read more or less.
+
+    Args:
+        settings: the GPU service's settings.
+        config: their part about the cluster, such as the namespace of servers.
     """
     try:
         view = read_once(config)

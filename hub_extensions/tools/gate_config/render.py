@@ -118,6 +118,10 @@ def _refuse_relay(proxy: str, apps: Sequence[App]) -> None:
 
     Some proxies cannot send the gate the headers that it needs for WebSockets.
 
+    Args:
+        proxy: kind of the proxy, such as ``nginx``.
+        apps: the apps. An app asks for it by its field `relay`.
+
     Raises:
         ConfigRefused: the proxy cannot, and an app asks for it.
     """
@@ -161,7 +165,14 @@ def _by_port(sites: Sequence[Site]) -> list[tuple[int, list[Site]]]:
 
 
 def _service(each: PlacedApp | HostAddress) -> dict[str, str | int]:
-    """Return name, namespace and port of the Kubernetes Service in an address such as ``NAME.NAMESPACE.svc``."""
+    """Return name, namespace and port of the Kubernetes Service in an address such as ``NAME.NAMESPACE.svc``.
+
+    Args:
+        each: the gate's address, or an app with its address.
+
+    Raises:
+        ConfigRefused: the address is not that of a Service.
+    """
     address = each if isinstance(each, HostAddress) else each.upstream
     words = address.hostname.split(".")
     if len(words) < 2 or words[2:3] not in ([], ["svc"]):

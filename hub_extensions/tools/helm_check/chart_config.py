@@ -82,7 +82,13 @@ def object_name(values: Mapping[str, Any], release: str, short: str) -> str:
 def base_config(values: Tree, *, release: str, namespace: str, token: str) -> Config:
     """Return the settings that the chart gives the hub for these values, before any Python of the administrator runs.
 
-    Values that `wrong_entries` reports are left out. `token` stands for the tokens that the chart makes for services.
+    Values that `wrong_entries` reports are left out.
+
+    Args:
+        values: the merged values.
+        release: name of the Helm release, such as ``jhub``.
+        namespace: Kubernetes namespace of the release.
+        token: a text in place of the tokens that the chart makes for services.
     """
     c = Config()
     c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
@@ -118,6 +124,9 @@ def wrong_entries(values: Tree) -> Iterator[tuple[Path, str]]:
 
     Checked are ``hub.config``, ``hub.services`` and ``hub.loadRoles`` with their entries, and the settings of the
     sections in ``hub.config`` whose names begin with a capital letter.
+
+    Args:
+        values: the merged values.
     """
     for path in (("hub", "config"), ("hub", "services"), ("hub", "loadRoles")):
         entries = find(values, path)

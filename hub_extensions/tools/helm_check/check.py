@@ -62,6 +62,7 @@ class CheckOptions:
         files: paths of the values files, in order; ``-`` for the standard input.
         manifests: files and folders of Kubernetes objects that are applied beside the chart.
         chart: archive or folder of the chart; None to use the facts that are packed with this product.
+        namespace, release: Kubernetes namespace and name of the Helm release.
         cluster: compare the offers that the values name with the nodes of the cluster in the kubeconfig.
         evaluate: run the administrator's Python in the values.
     """
@@ -80,8 +81,10 @@ class CheckReport:
     """The result of a check.
 
     Attributes:
+        findings: the mistakes that were found, problems first.
         keys: number of different keys in the files.
         version: version of the chart.
+        files: names of the values files.
         rendered: number of manifests that Helm rendered; None if it was not asked or refused the values.
         evaluation: the result of running the administrator's Python; None if it was not run.
         lacks_helm: Helm was wanted, but its Python package is not installed.

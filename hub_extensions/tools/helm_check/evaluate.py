@@ -39,6 +39,7 @@ def evaluate(
     """Run the chart's configuration and then the administrator's Python, such as ``hub.extraConfig``.
 
     Args:
+        release: the release to check, with the values that contain the Python.
         base: the hub's settings that follow from the values without any code; used if no chart is given.
         chart_files: the chart's ``jupyterhub_config.py`` and ``z2jh.py``; empty if no chart is given.
         seconds: how long the code may run after the imports of the sandbox.
@@ -68,7 +69,13 @@ def evaluate(
 
 
 def _lay_out(folder: Path, release: Release, chart_files: Mapping[str, str]) -> None:
-    """Write the files that the chart's configuration reads, as the chart mounts them in the hub's pod."""
+    """Write the files that the chart's configuration reads, as the chart mounts them in the hub's pod.
+
+    Args:
+        folder: a temporary folder, to which the files are written.
+        release: the release to check, from whose values the contents of Secrets and ConfigMaps follow.
+        chart_files: name -> text of the chart's own Python files.
+    """
     for name, text in chart_files.items():
         text = re.sub(r"(?m)^AsyncHTTPClient\.configure.*$", "", text)  # needs pycurl, sets nothing here
         (folder / name).write_text(text.replace(PLACE, str(folder)), encoding="utf-8")
@@ -106,7 +113,14 @@ def _environment(release: Release) -> dict[str, str]:
 
 
 def _run(job: Mapping[str, Any], folder: Path, environment: Mapping[str, str], seconds: float) -> bool:
-    """Run the sandbox process; return whether it ended in time. Afterwards all its processes are killed."""
+    """Run the sandbox process; return whether it ended in time. Afterwards all its processes are killed.
+
+    Args:
+        job: the input of the sandbox: the pieces of code, the hub's settings, and the file for the result.
+        folder: the temporary folder of the run, with the home of the process.
+        environment: environment variables of the process.
+        seconds: how long the process may run after its imports.
+    """
     fixed = {"HOME": str(folder / "home"), "PATH": os.defpath, "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, "-I", "-B", sandbox.__file__],
@@ -135,7 +149,15 @@ def _run(job: Mapping[str, Any], folder: Path, environment: Mapping[str, str], s
 
 
 def _evaluation(result: Mapping[str, Any], labels: Mapping[str, KeyPath], in_time: bool) -> Evaluation:
-    """Convert the result of the sandbox, which names pieces of code by their labels, to keys of the values."""
+    """Convert the result of the sandbox to an `Evaluation`.
+
+    The sandbox names each piece of code by a label. The evaluation names it by its key in the values.
+
+    Args:
+        result: the content of the file that the sandbox has written; empty if it has written none.
+        labels: label -> key of the piece of code.
+        in_time: whether the sandbox process ended within its time limit.
+    """
 
     def path(label: str) -> KeyPath:
         return labels.get(label, ("hub", "config"))
@@ -158,7 +180,12 @@ def _evaluation(result: Mapping[str, Any], labels: Mapping[str, KeyPath], in_tim
 
 
 def with_changes(release: Release, evaluation: Evaluation) -> Release:
-    """Return the release with the settings of the administrator's code in ``hub.config``, where all rules see them."""
+    """Return the release with the settings of the administrator's code in ``hub.config``, where all rules see them.
+
+    Args:
+        release: the release to check.
+        evaluation: the result of running the code, with the changed settings.
+    """
     sections: dict[str, Any] = {**release.tree("hub.config")}
     for change in evaluation.changes:
         section = sections.get(change.section, {})

@@ -65,6 +65,8 @@ def _lost(earlier: ValuesFile, later: ValuesFile, path: Path, is_own: bool, defa
     """Report what an earlier file sets at a key and a later file removes.
 
     Args:
+        earlier: the earlier values file.
+        later: the later values file.
         path: the key.
         is_own: the earlier file comes before our file that calls ``configure(c)``, so it is the administrator's own.
         default: the chart's own value at this key. An image that only repeats it is not reported as lost.
@@ -106,7 +108,15 @@ def _lost(earlier: ValuesFile, later: ValuesFile, path: Path, is_own: bool, defa
 
 
 def _names(path: Path, items: list[Any]) -> str:
-    """Return names of list entries for a finding. Entries that are texts are left out: they may be passwords."""
+    """Return names of the entries of a list, for a finding; a few names are enough.
+
+    An entry that is a mapping is named by its ``name``, or else by its keys. Entries that are texts are left out,
+    because they may be passwords. Only in lists of ``hub.config.GpuOffers`` texts are the ids of offers, and are named.
+
+    Args:
+        path: key of the list in the values.
+        items: the entries.
+    """
     has_texts = path[:3] == ("hub", "config", "GpuOffers")
 
     def name(item: Any) -> str:

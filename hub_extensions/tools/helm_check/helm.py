@@ -105,7 +105,12 @@ def _parse_values(text: str, name: str) -> ValuesFile | Finding:
 def _walk(node: Any, path: KeyPath, lines: dict[KeyPath, int], above: set[int]) -> Iterator[tuple[KeyPath, int, int]]:
     """Store the line of every key in `lines`, and yield the keys that occur twice in one mapping, with both lines.
 
-    `above` has the ids of the nodes that contain this one, because an alias (``*name``) can refer to one of them.
+    Args:
+        node: a node of the parsed YAML. Only mappings have keys.
+        path: the key at which the node is in the file.
+        lines: key -> line, to which the keys in the node are added.
+        above: ids of the nodes that contain this one. An alias (``*name``) can refer to one of them; it is not
+            followed.
     """
     if not isinstance(node, yaml.MappingNode) or id(node) in above:
         return
@@ -136,10 +141,11 @@ def read_manifests(places: Iterable[Path], depth: int = 0) -> list[Tree]:
     Of a folder with a ``kustomization.yaml``, only the resources that it lists are read.
 
     Args:
-        depth: how many folders or kustomizations contain these places.
+        places: the files and folders.
+        depth: how many folders or kustomizations contain these places. Callers leave it at 0.
 
     Raises:
-        HelmUnusable: a file is missing, cannot be read, or is not YAML.
+        HelmUnusable: a file is missing, cannot be read, or is not YAML; or folders are nested deeper than `DEEPEST`.
     """
     found: list[Tree] = []
     for place in places:
@@ -181,7 +187,11 @@ def read_chart(place: Path) -> tuple[Tree, Tree, Tree]:
 
 
 def read_hub_files(place: Path) -> dict[str, str]:
-    """Return name -> text of the Python files with which a chart configures the hub. Raises HelmUnusable."""
+    """Return name -> text of the Python files with which a chart configures the hub. Raises HelmUnusable.
+
+    Args:
+        place: archive or folder of the chart.
+    """
     names = ("files/hub/jupyterhub_config.py", "files/hub/z2jh.py")
     texts = _files(place, names)
     for name in names:
@@ -191,7 +201,12 @@ def read_hub_files(place: Path) -> dict[str, str]:
 
 
 def _files(place: Path, names: tuple[str, ...]) -> dict[str, str]:
-    """Return name -> text of those files that an archive or folder of a chart has. Raises HelmUnusable."""
+    """Return name -> text of those of the named files that a chart has. Raises HelmUnusable.
+
+    Args:
+        place: archive or folder of the chart.
+        names: paths of the wanted files in the chart.
+    """
     try:
         if place.is_dir():
             return {name: (place / name).read_text(encoding="utf-8") for name in names if (place / name).is_file()}
@@ -225,6 +240,7 @@ def ask_helm(place: Path, values: Tree, *, release: str, namespace: str) -> tupl
     """Validate and render the chart with Helm.
 
     Args:
+        place: archive or folder of the chart.
         values: the merged values of all files, without the chart's own.
         release, namespace: as they would be given to ``helm upgrade``.
 
@@ -254,7 +270,11 @@ def _with_schema(place: Path, folder: Path) -> Path:
     """Return the path of a chart that Helm can read.
 
     The source folder of zero-to-jupyterhub has its schema only as YAML. It is copied, and the copy gets the schema as
-    JSON. Other charts are returned unchanged.
+    JSON. The path of another chart is returned unchanged.
+
+    Args:
+        place: archive or folder of the chart.
+        folder: a temporary folder for the copy.
     """
     if not place.is_dir() or (place / "values.schema.json").exists():
         return place

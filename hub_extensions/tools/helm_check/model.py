@@ -22,7 +22,15 @@ Severity = Literal["problem", "look at"]
 
 @dataclass(frozen=True)
 class ChartFacts:
-    """The parts of a chart that the rules need: its name and versions, the schema of its values, and its own values."""
+    """The parts of a chart that the rules need.
+
+    Attributes:
+        chart: name of the chart.
+        version: version of the chart.
+        app_version: version of JupyterHub in the chart (``appVersion``).
+        schema: the JSON schema of the chart's values.
+        defaults: the chart's own values.
+    """
 
     chart: str
     version: str
@@ -37,6 +45,7 @@ class ValuesFile:
 
     Attributes:
         name: its path, or ``-``.
+        values: its content.
         lines: key -> number of its line, counted from 1.
         twice: keys that occur twice in one mapping, with the lines of both. YAML uses the last one.
     """
@@ -54,6 +63,7 @@ class Change:
     Attributes:
         path: the key of the code in the values.
         section, trait: the setting, as in ``c.KubeSpawner.image``.
+        value: its value after the code.
         before: its value before the code; None if it was not set.
     """
 
@@ -65,7 +75,11 @@ class Change:
 
     @property
     def loses(self) -> bool:
-        """Whether the new value lacks something that the old one had, such as an entry of a list."""
+        """Whether the setting's value after the code lacks something that the value before the code had.
+
+        Of a list or mapping, that is an entry. Every other value is lost when it is replaced. False if the setting was
+        not set before.
+        """
         before, after = self.before, self.value
         for kind in (list, Mapping):
             if isinstance(before, kind):
@@ -79,6 +93,8 @@ class HookGpu:
 
     Attributes:
         path: the key of the code in the values.
+        section, hook: the setting with the hook: class and trait.
+        resource: name of the GPU resource, such as ``nvidia.com/gpu``.
         was_seen: a call of the hook has set the resource. If False, the hook's code only contains its name.
     """
 
@@ -94,6 +110,8 @@ class Evaluation:
     """The effects of the administrator's Python when it was run (``evaluate.py``). Keys are those of pieces of code.
 
     Attributes:
+        changes: the settings that the code has changed.
+        hooks: the GPU resources that hooks of the code give to servers.
         failed: for each piece that failed, its key, the name of the exception, the line (0 if not known) and the
             missing module ("" if none is missing).
         missing: key and module of each import of a module that is not installed here.
@@ -120,7 +138,10 @@ class Release:
     """The Helm release that would result from the given files: the input of all rules.
 
     Attributes:
+        files: the values files, in order.
         values: all files merged over the chart's own values; after an evaluation, with the settings of the code.
+        facts: the schema and the own values of the chart.
+        namespace, name: Kubernetes namespace and name of the release.
         manifests: the Kubernetes objects that are applied beside the chart. If empty, the network policies of
             ``helm-values/manifests`` are assumed.
         evaluation: what the administrator's Python has done; None if it was not run.
@@ -135,7 +156,10 @@ class Release:
     evaluation: Evaluation | None = None
 
     def at(self, dotted: str) -> Any:
-        """Return the value at a key without dots in its names; None if the key is missing or null."""
+        """Return the value at a dotted key such as ``hub.config``; None if the key is missing or null.
+
+        Keys with a dot inside one of their names cannot be given in this form.
+        """
         return find(self.values, dotted.split("."))
 
     def first(self, *keys: str) -> tuple[str, Any]:
@@ -152,11 +176,23 @@ class Release:
         return as_list(self.at(dotted))
 
     def variables(self, dotted: str) -> Tree:
-        """Return an ``extraEnv`` by names of variables. It may be a mapping, or a list of mappings with a ``name``."""
+        """Return the environment variables that an ``extraEnv`` sets: name of a variable -> what the values give for
+        it.
+
+        That is the variable's value if the ``extraEnv`` is a mapping. If it is a list, it is the entry with this
+        ``name``.
+
+        Args:
+            dotted: key of the ``extraEnv``, such as ``hub.extraEnv``.
+        """
         return {str(each.get("name")): each for each in mappings(self.items(dotted))} or self.tree(dotted)
 
     def where(self, path: Sequence[str]) -> tuple[str, int | None]:
-        """Return the last file that sets a key, and the line; "" and None if no file sets it."""
+        """Return the name of the last file that sets a key, and the line; "" and None if no file sets it.
+
+        Args:
+            path: the names of which the key consists.
+        """
         file = next((file for file in reversed(self.files) if has(file.values, path)), None)
         return (file.name, file.lines.get(tuple(path))) if file else ("", None)
 
@@ -205,7 +241,11 @@ class Release:
         return self.at("hub.config.GpuService.started_by_hub") is False
 
     def change_of(self, path: Path) -> Change | None:
-        """Return the administrator's last change of ``hub.config.SECTION.TRAIT`` by Python; None without a change."""
+        """Return the administrator's last change of a setting by Python; None without a change.
+
+        Args:
+            path: the key of the setting, as in ``hub.config.SECTION.TRAIT``. For another key the result is None.
+        """
         changes = self.evaluation.changes if self.evaluation and path[:2] == ("hub", "config") else ()
         return next((each for each in reversed(changes) if (each.section, each.trait) == path[2:4]), None)
 

@@ -44,6 +44,9 @@ def report_own_settings(given: Any) -> list[Sentence]:
 
     ``configure`` stops at the first wrong setting. So each wrong setting is corrected in a copy, and ``configure`` is
     called again until it finds no more.
+
+    Args:
+        given: the hub's configuration.
     """
     config = given
     found: list[Sentence] = []
@@ -87,7 +90,12 @@ def _as_values(text: str) -> str:
 
 
 def _correct(config: Any, sentence: str) -> bool:
-    """Correct or remove the wrong setting that a sentence names; return whether that was possible."""
+    """Correct or remove the wrong setting that a sentence names; return whether that was possible.
+
+    Args:
+        config: the hub's configuration, which is modified.
+        sentence: a report of ``configure(c)``, which names the key of the setting.
+    """
     key = key_of(sentence)
     for needed, right in SUBSTITUTES.items():
         _, _, section, name = needed.split(".")

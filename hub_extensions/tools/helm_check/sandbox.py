@@ -136,7 +136,13 @@ class MissingModules:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Convert a setting to JSON types. A class or another object becomes ``{"$class": …}`` or ``{"$object": …}``."""
+    """Convert a setting to JSON types. A class or another object becomes ``{"$class": …}`` or ``{"$object": …}``.
+
+    Args:
+        value: the setting, or a value in it.
+        depth: how many lists and mappings contain the value. Callers leave it at 0. Values that are nested more than 20
+            deep are cut off, because an object may contain itself.
+    """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if depth > 20:
@@ -179,7 +185,10 @@ def snapshot(config: Any) -> dict[str, dict[str, Any]]:
 class _Always(dict[str, Any]):
     """User options that contain every key, with the same value for each.
 
-    A hook that looks up any option thus finds the invented user's choice.
+    A hook that looks up any option thus finds the choice of the invented user.
+
+    Args:
+        answer: the value of every key.
     """
 
     def __init__(self, answer: str) -> None:
@@ -232,7 +241,9 @@ def _codes(function: Any, depth: int = 0) -> Iterator[types.CodeType]:
     """Yield the code objects of a function, and of the functions that it calls in the same piece of code.
 
     Args:
-        depth: how many calls lead from the first function to this one; deeper calls than five are not followed.
+        function: the function, also a method or a ``partial``.
+        depth: how many calls lead from the first function to this one; deeper calls than five are not followed. Callers
+            leave it at 0.
     """
     function = getattr(function, "func", None) or getattr(function, "__func__", None) or function
     code = getattr(function, "__code__", None)
@@ -268,7 +279,12 @@ def texts_of(function: Any) -> list[str]:
 
 
 def call(function: Any, *arguments: Any) -> Any:
-    """Call a hook and return its result; a coroutine is awaited. After `HOOK_SECONDS`, raises KeyboardInterrupt."""
+    """Call a hook and return its result; a coroutine is awaited. After `HOOK_SECONDS`, raises KeyboardInterrupt.
+
+    Args:
+        function: the hook, a function of the administrator's code.
+        arguments: its arguments, such as an invented spawner.
+    """
 
     async def result() -> Any:
         answer = function(*arguments)
@@ -346,7 +362,12 @@ class SandboxRun:
         self.write(running="", ended=True)
 
     def attempt(self, step: Callable[..., None], *arguments: Any) -> None:
-        """Run one step. If it fails, record the type and line of the exception; its text may contain a password."""
+        """Run one step. If it fails, record the type and line of the exception; its text may contain a password.
+
+        Args:
+            step: the step, such as running a piece of code.
+            arguments: its arguments.
+        """
         self.write(running=self.label)
         try:
             step(*arguments)

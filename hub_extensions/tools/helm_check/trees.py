@@ -15,7 +15,7 @@ _MISSING = object()
 
 
 def find(tree: Any, path: Iterable[str], missing: Any = None) -> Any:
-    """Return the value at a path; `missing` if the path does not exist."""
+    """Return the value at a path of names in a tree (nested mappings); `missing` if the path does not exist."""
     for name in path:
         if not isinstance(tree, Mapping) or name not in tree:
             return missing
@@ -44,7 +44,12 @@ def mappings(values: object) -> list[Tree]:
 
 
 def leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield path and value of every value that is not a mapping, and of every empty mapping."""
+    """Yield path and value of every value in a tree that is not a mapping, and of every empty mapping.
+
+    Args:
+        tree: the tree (nested mappings).
+        path: path of this tree in a larger one, with which the yielded paths begin.
+    """
     for name, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, (*path, str(name)))

@@ -103,7 +103,13 @@ def _has_database(container: Tree) -> bool:
 
 
 def _relay(release: Release, name: str, app: Tree) -> Findings:
-    """Report an app whose WebSockets are relayed by the gate, if the Gateway API is used, which cannot do that."""
+    """Report an app whose WebSockets are relayed by the gate, if the Gateway API is used, which cannot do that.
+
+    Args:
+        release: the release to check.
+        name: name of the app.
+        app: its entry in the catalogue.
+    """
     has_routes = any(each.get("kind") in ("HTTPRoute", "GRPCRoute") for each in release.manifests)
     if app.get("relay") is True and (has_routes or release.at("httpRoute.enabled") is True):
         text = f"The app {name!r} has relay, and the Gateway API leads no WebSockets through the gate."
@@ -114,7 +120,13 @@ def _relay(release: Release, name: str, app: Tree) -> Findings:
 
 
 def _way_to_app(release: Release, name: str, app: Tree) -> Findings:
-    """Report an app that can be reached past the gate, if its Service is among the manifests."""
+    """Report an app that can be reached past the gate, if its Service is among the manifests.
+
+    Args:
+        release: the release to check.
+        name: name of the app.
+        app: its entry in the catalogue, with the address at which the proxy reaches the app.
+    """
     place = address_of(str(app.get("upstream") or ""))
     if place is None:
         return

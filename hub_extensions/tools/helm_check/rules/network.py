@@ -38,6 +38,8 @@ def rules_of(release: Release, labels: Tree, direction: str, namespace: str = ""
     """Return the rules of all network policies among the manifests that select a pod with these labels.
 
     Args:
+        release: the release to check, with the manifests.
+        labels: the pod's labels.
         direction: ``Ingress`` or ``Egress``.
         namespace: the pod's namespace; "" for that of the release.
 
@@ -109,7 +111,12 @@ def _is_on(release: Release, section: str) -> bool:
 
 
 def _ways_in(release: Release, section: str) -> list[Any]:
-    """Return the ingress rules that the values add to one of the chart's network policies."""
+    """Return the ingress rules that the values add to one of the chart's network policies.
+
+    Args:
+        release: the release to check.
+        section: key of the policy in the values, such as ``hub.networkPolicy``.
+    """
     ports = release.items(f"{section}.allowedIngressPorts")
     return [*release.items(f"{section}.ingress"), *({"ports": [{"port": port}]} for port in ports)]
 

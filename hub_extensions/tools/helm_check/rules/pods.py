@@ -194,13 +194,14 @@ def _replaced(release: Release) -> Findings:
 
 
 def _lost(release: Release, trait: str, key: str) -> str:
-    """Return what is lost if a trait of the spawner replaces what the chart makes of one of its keys, in words.
+    """Return in words what is lost if a trait of the spawner replaces what the chart makes of a key of the values.
 
-    "" if nothing is lost.
+    The text is "" if nothing is lost.
 
     Args:
-        trait: name of the trait.
-        key: key of the values that the trait replaces.
+        release: the release to check.
+        trait: name of the trait, such as ``volumes``.
+        key: the key of the values from which the chart sets the same trait.
     """
     if trait in ("volumes", "volume_mounts"):
         files = "the files of singleuser.extraFiles" if release.tree("singleuser.extraFiles") else ""

@@ -47,9 +47,13 @@ def has_sessions(release: Release) -> bool:
 
 
 def provider_setting(release: Release, name: str) -> tuple[str, Any]:
-    """Return the key that sets a trait of the authenticator, and its value.
+    """Return the key that sets a trait of our authenticator, and its value.
 
     If no key sets it, the value is None, and the key is that at which it should be set.
+
+    Args:
+        release: the release to check.
+        name: name of the trait.
     """
     section = next((each for each in SECTIONS if name in release.tree(f"hub.config.{each}")), CLASS)
     return f"hub.config.{section}.{name}", release.at(f"hub.config.{section}.{name}")

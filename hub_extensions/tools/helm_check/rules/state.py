@@ -110,6 +110,11 @@ def _base_url(release: Release, deployments: list[Tree]) -> Findings:
     """Report a Deployment of the GPU service whose JUPYTERHUB_API_URL does not contain the path ``hub.baseUrl``.
 
     If the manifests have no such Deployment, report that its URL, which administrators write by hand, needs the path.
+    Without a path in ``hub.baseUrl`` nothing is reported.
+
+    Args:
+        release: the release to check.
+        deployments: the Deployments of the GPU service among the manifests.
     """
     base = release.base_url
     fix = f"Write http://hub:8081{base}hub/api there (helm-values/manifests/service-deployment/service.yaml)."
