@@ -122,7 +122,7 @@ class EndsCaller(ABC):
 
 
 class GateCaller(EndsCaller):
-    """Reports ended sessions to the gate, so that it drops the gate sessions that were created from them.
+    """Reports ended sessions to the gate. The gate then ends its own sessions that were created from the ended ones.
 
     A hub has at most one such caller.
 
@@ -164,8 +164,9 @@ class GateCaller(EndsCaller):
 
 
 class ServiceCaller(EndsCaller):
-    """Reports ended sessions to the GPU service, so that it discards the logins that it has cached. A hub has at most
-    one.
+    """Reports ended sessions to the GPU service, which then discards its cached logins of the user.
+
+    A hub has at most one such caller.
 
     Args:
         service: the client of the service.

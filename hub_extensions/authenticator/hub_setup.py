@@ -111,8 +111,11 @@ def _add_to_hub(c: Any) -> None:
 def _language_of_page(user: object) -> Any:
     """Return the function `language_of_page`, with which a template finds the language of its page.
 
-    This function is set as a template variable. The hub calls such a function for each page, with the user who reads
-    it, and gives the template its result.
+    `_language_of_page` is set as a template variable. The hub calls such a function for each page, and the template
+    gets the returned function instead.
+
+    Args:
+        user: the user who reads the page. It is not needed here.
     """
     from hub_extensions.authenticator.requests import language_of_page  # JupyterHub's handlers take their time to load
 

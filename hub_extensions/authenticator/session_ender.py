@@ -379,10 +379,14 @@ class SessionEnder:
             self._report_end(None if user is None else str(user.name), ended, is_last=False)
 
     async def _stop(self, stop: PendingStop) -> None:
-        """Stop this run of a server at its time. A failed attempt is repeated until the run is over.
+        """Stop a run of a server at the time that its pending stop sets. A failed attempt is repeated until the run is
+        over.
 
         If the GPU service did not take the stop over, the stop is reported to the service afterwards. The stop stays in
         the database until the service has the report.
+
+        Args:
+            stop: the pending stop.
         """
         taken_over = await self._wait_until_due(stop)
         report: StopReport | None = None
@@ -431,9 +435,13 @@ class SessionEnder:
         """Wait until the hub itself has to stop a server, and return whether the GPU service had taken the stop over.
 
         The service drains a server that holds a lease (it waits for cells and the saving of notebooks), then stops it.
-        The service is asked repeatedly. It may have been away, or may have moved the time because it was away. The hub
-        stops the server itself if the service does not know the server's lease, has not taken the stop over by the time
-        of the stop and within `ACKNOWLEDGES`, or has not stopped the server in time.
+        The service is asked repeatedly. It may have been away, or may have moved the time of the stop because it was
+        away. The hub stops the server itself in three cases: the service does not know the server's lease; it has not
+        taken the stop over by the time of the stop, and has had at least `ACKNOWLEDGES` for that; or it has not stopped
+        the server in time.
+
+        Args:
+            stop: the pending stop.
         """
         handed_over: datetime | None = None
         asked_first = self._now()
@@ -499,6 +507,9 @@ class SessionEnder:
         """Cancel a start of a server that waited in line for a GPU when the hub was killed and whose session has ended.
 
         The start's place in the line still exists, so the restarted hub resumes the start. Then the start is cancelled.
+
+        Args:
+            stop: the pending stop of the server, which was written before the hub was killed.
         """
         until = time.monotonic() + COMES_BACK_SECONDS
         while time.monotonic() < until:
@@ -511,7 +522,10 @@ class SessionEnder:
     async def _ask_what_comes_back(self, user_id: int) -> None:
         """Instruct a user's servers to check their visitors with the hub again, after the hub's restart.
 
-        It first waits until the hub knows which of them still run.
+        This waits until the hub knows which of these servers still run.
+
+        Args:
+            user_id: the hub's id of the user.
         """
         until = time.monotonic() + COMES_BACK_SECONDS
         while self._servers.are_checked(self._user(user_id)) and time.monotonic() < until:  # noqa: ASYNC110

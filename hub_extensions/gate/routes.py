@@ -163,7 +163,8 @@ class StartPage(GatePage):
 class CallbackPage(GatePage):
     """Handler of ``/_gate/callback``, to which the browser returns from the hub.
 
-    It has ``code`` and ``state`` in its query, or ``error``. It completes the sign-in and redirects to the app.
+    The address has ``code`` and ``state`` in its query, or ``error`` if the hub refused the sign-in. The handler
+    completes the sign-in and redirects to the app.
     """
 
     async def get(self) -> None:

@@ -38,6 +38,9 @@ class TooManyStarts(Exception):
 class GateSession:
     """The session of one browser that is signed in at the gate.
 
+    Args:
+        stored: the session as the database has it.
+
     Attributes:
         id: hash of its cookie.
         user: name of the user.

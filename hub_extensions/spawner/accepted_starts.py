@@ -64,6 +64,10 @@ class AcceptedStarts:
     """The records of accepted starts of all servers of one hub.
 
     Get it with `of`, which creates it when the first spawner asks.
+
+    Args:
+        db: the session of the hub's database.
+        service: the client of the GPU service.
     """
 
     def __init__(self, db: Any, service: GpuServiceClient) -> None:

@@ -89,9 +89,13 @@ class ProviderRecheck:
         self._wakes.set()
 
     async def check_user(self, user_id: int) -> None:
-        """Re-check a user's sessions that were not checked recently.
+        """Check those sessions of a user at the provider that were not checked recently.
 
-        If the answer takes longer than a request may wait, it takes effect when it arrives.
+        If the provider's answer takes longer than a request may wait, this method returns before. The answer takes
+        effect when it arrives.
+
+        Args:
+            user_id: the hub's id of the user.
         """
         now = self._auth.sign_on_now()
         theirs = ((each, each.last_asked(now)) for each in self._auth.links.of_user(user_id))

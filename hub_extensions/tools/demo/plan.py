@@ -85,6 +85,7 @@ class Demo:
 
     Attributes:
         folder: the demo's folder.
+        ports: the ports of all parts of the demo.
         users: names of the users.
         simulate: name or file of the simulated GPUs; None for this machine's own.
         password, admin_password: the password of all users, and that of the administrator; not used with `sign_in`.

@@ -17,10 +17,11 @@ from hub_extensions.hub_service.engine.state.errors import CalculationEnded
 
 
 class ForecastCalculator:
-    """Computes the likely waits: P10, P50 and P90 of the time until each user in line gets a GPU.
+    """Computes the likely waits: the times within which a user in line gets a GPU with 10, 50 and 90 % probability.
 
-    It simulates the line with a model of how long servers keep their GPUs, which learns from past uses (one server's
-    time with a GPU each). `ForecastWorker` has the same methods and calls these in its worker process.
+    They are called P10, P50 and P90. The calculator simulates the line with a model of how long servers keep their
+    GPUs, which learns from past uses (one server's time with a GPU each). `ForecastWorker` has the same methods and
+    calls these in its worker process.
     """
 
     def __init__(self) -> None:

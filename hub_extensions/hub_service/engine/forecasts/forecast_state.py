@@ -73,7 +73,7 @@ class ForecastState:
         self.revision += 1
 
     def take(self, waits: LikelyWaits) -> None:
-        """Keep the likely waits that were just computed, until the next ones replace them."""
+        """Keep the likely waits that were just computed. They replace the earlier ones."""
         self.waits = waits
 
     # -------------------------------------------------------------- for pages and clients

@@ -85,6 +85,11 @@ class MachineView:
 class LocalLeases:
     """Reads the processes and GPUs of one machine, and ends leases (servers' rights to a GPU) whose device is free.
 
+    Args:
+        state: the state.
+        transaction: changes the state.
+        gpus: reads the machine's GPUs.
+
     Attributes:
         leftovers: lease id -> the live processes that carry its mark (the lease's id in their environment).
         trespassers: `Device.identity` -> whether a server uses this device although its lease is of another one.

@@ -80,7 +80,7 @@ class Orphans:
         self._ending = {each: at for each, at in self._ending.items() if each in self._since}
 
     def _end(self, orphan: ServerProcess, now: float) -> bool:
-        """Send SIGTERM to a server that the hub does not know, and SIGKILL if it still runs 10 s later.
+        """Send SIGTERM to a server that the hub does not know, or SIGKILL if it still runs 10 s after SIGTERM.
 
         Args:
             orphan: the server's process.

@@ -361,7 +361,9 @@ class Reconciler:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether the service is still asking the hub to start servers whose pending spawns the hub has forgotten."""
+        """Whether this service is still asking the hub to start servers again, because the hub has forgotten their
+        starts.
+        """
         return self._starting is not None and not self._starting.done()
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:

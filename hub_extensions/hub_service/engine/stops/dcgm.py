@@ -49,6 +49,10 @@ class _TimedUse:
 class Dcgm:
     """The measurements of the leased GPUs by DCGM; empty without a Prometheus.
 
+    Args:
+        state: the state, with the leases (servers' rights to GPUs).
+        prometheus: the client of the configured Prometheus; `None` if none is configured.
+
     Attributes:
         away_since: wall-clock time since which queries fail. `None` if the last query was answered, or none was sent.
         reading: the last answer. `None` if no leased GPU has to be asked about.

@@ -478,7 +478,10 @@ class StopRunner(ServerEvidence):
             self._soon.set()
 
     async def _drained(self, stop: StopRecord, at: datetime | None) -> bool:
-        """Wait until cells are interrupted, notebooks are saved and the user's hook has ended, or until the time is up.
+        """Wait until a server is drained, or until the time for that is up.
+
+        It is drained when cells are interrupted, notebooks are saved, and the user's hook (a program of the user that
+        runs before the stop) has ended.
 
         Args:
             stop: the record of the stop, whose drain has begun.
@@ -504,9 +507,13 @@ class StopRunner(ServerEvidence):
             await asyncio.sleep(0.2)
 
     def _awaits_sample(self, stop: StopRecord) -> bool:
-        """Return whether the stop waits for a measurement.
+        """Return whether the stop waits for a measurement of the GPU.
 
-        It does if the user's hook has ended and the use of the GPU after that is not known yet.
+        It does if the user's hook (a program of the user that runs before the stop) has ended, and the use of the GPU
+        after that is not known yet.
+
+        Args:
+            stop: the record of the stop.
         """
         lease, ended = self.state.leases.get(stop.lease), stop.seen.hook_ended
         sample = None if lease is None or ended is None else self.sample_of(lease)
@@ -626,7 +633,7 @@ class StopRunner(ServerEvidence):
         """Take the next step to start a server again without a GPU.
 
         Args:
-            stop: the record of the stop of its earlier run.
+            stop: the record of the stop of the server's earlier run.
             back: how far the restart has come.
         """
         key = (stop.user, stop.server)
@@ -652,10 +659,12 @@ class StopRunner(ServerEvidence):
             await self._note_return(stop, None)
 
     async def _start(self, stop: StopRecord, asked: ServerReturn) -> None:
-        """Ask the hub to start a server without a GPU. Before the request is sent, it is stored that the hub is asked.
+        """Ask the hub to start a server without a GPU, if its user may have a server without a GPU.
+
+        The request is stored in the record of the stop before it is sent. So it is not lost if this service is killed.
 
         Args:
-            stop: the record of the stop of its earlier run.
+            stop: the record of the stop of the server's earlier run.
             asked: the restart, with this request counted.
         """
         refused = await self.rights.ask_anew(asked.user, CPU)
@@ -721,11 +730,11 @@ class StopRunner(ServerEvidence):
         return replace(self.withdrawn(left, by), facts=(left,), notices=(self.undone(facts, by),))
 
     def undone(self, facts: ServerFacts, by: Withdrawal) -> NoticeRow:
-        """Return the notice that an order to stop a server was withdrawn, for the server's user.
+        """Return the notice for a server's user that an order to stop the server was withdrawn.
 
         Args:
             facts: what the service remembers of the server.
-            by: the action that withdrew the order.
+            by: the action that withdrew the order, such as that of an administrator.
         """
         told = explain("reclaim-undone") if by is Withdrawal.LINE else explain("admin-stop-undone")
         return NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, told)

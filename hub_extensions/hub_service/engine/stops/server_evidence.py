@@ -134,8 +134,8 @@ class ServerEvidence:
     def stop_after_report(self, facts: ServerFacts) -> StopRecord | None:
         """Return the record of a server's stop, updated by the last report of the server's extension.
 
-        The report contains whether notebooks are saved, the user's hook has ended, and a cell runs. A cell that runs
-        during the drain counts as work, also after it has ended.
+        The report contains whether notebooks are saved, the user's hook (a program that runs before the stop) has
+        ended, and a cell runs. A cell that runs during the drain counts as work, also after it has ended.
 
         Args:
             facts: what the service remembers of the server.

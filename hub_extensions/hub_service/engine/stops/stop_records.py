@@ -62,9 +62,17 @@ def of_server(code: str, server: str) -> Reason:
 
 
 def with_stops(state: State, changes: Changes) -> Changes:
-    """Add to a transaction's changes the updated records of stops whose servers or leases these changes end or change.
+    """Add to a transaction's changes the updated records of stops.
 
-    If a server ends by its stop, the journal's row about that and the user's notice are added too.
+    A record is updated if the changes end or change its server or the lease (right to a GPU) of this server. If a
+    server ends by its stop, the journal's row about that and the user's notice are added too.
+
+    Args:
+        state: the state before the changes.
+        changes: the changes of the transaction.
+
+    Returns:
+        These changes, with the additions.
     """
     given = {stop.key: stop for stop in changes.stops}
     after: dict[StopKey, StopRecord | None] = {}
@@ -161,9 +169,15 @@ def end_of_report(state: State, report: Stopped) -> UseEnd:
 
 
 def without_returns_of(state: State, user: str) -> Changes:
-    """Return the changes that cancel all returns (restarts without a GPU) of a user who was signed out, with notices.
+    """Return the changes that cancel all returns (restarts of stopped servers without a GPU) of a user who was signed
+    out.
 
-    A server that has already started again keeps running.
+    They contain a notice for the user about each server that does not come back. A server that has already started
+    again keeps running.
+
+    Args:
+        state: the state, with the records of all stops.
+        user: name of the user.
     """
     pending = [stop for stop in state.stops.values() if stop.user == user and stop.back and stop.back.run is None]
     stopped = [stop.back for stop in pending if stop.back and (user, stop.server) not in state.facts]

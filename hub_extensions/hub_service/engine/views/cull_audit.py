@@ -83,8 +83,8 @@ async def culled_servers(
 ) -> tuple[messages.CulledServer, ...]:
     """Return what culling decides about each running server now. The server that stops first comes first.
 
-    In a dry run, the decision is the one that would be made without it. Servers that do not stop come last. All servers
-    are judged in batches, between which other tasks run; a server that ends meanwhile is left out.
+    In a dry run, the returned decision is the one that would be made without the dry run. Servers that do not stop come
+    last. All servers are judged in batches, between which other tasks run; a server that ends meanwhile is left out.
 
     Args:
         state: the present state.

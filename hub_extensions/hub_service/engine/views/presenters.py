@@ -311,7 +311,7 @@ def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, cl
 
 
 def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> tuple[OtherEnd, ...]:
-    """Return the causes, besides the earliest one, for which a server is to stop later. Empty if it is not to stop.
+    """Return the causes for which a server is to stop later than for the earliest cause. Empty if it is not to stop.
 
     Args:
         decision: the culling decision about the server.

@@ -81,7 +81,7 @@ class Page(Route):
                 await self.engine.note_language(self.caller.name, self.catalogue.language)
 
     async def take_frame(self, name: str) -> None:
-        """Show this page inside the hub's own page layout, if the hub provides it.
+        """Get the hub's own page layout (header, menu, footer), inside which this page is shown if the hub provides it.
 
         Args:
             name: the user for whom the hub renders the layout.
