@@ -164,7 +164,10 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
 
 @contextmanager
 def dry_run() -> Iterator[list[str]]:
-    """Within this context, `apply` writes no file and prints nothing. Its notes are appended to the yielded list."""
+    """Within this context, `apply` writes no file and prints nothing.
+
+    The notes of `apply` are appended to the yielded list.
+    """
     notes: list[str] = []
     token = _dry_run_notes.set(notes)
     try:

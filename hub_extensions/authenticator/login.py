@@ -40,7 +40,7 @@ def allowed_next_url(validate: Callable[[str], str], address: str) -> str:
 class SessionLoginMixin:
     """Mixin for an authenticator's handler of sign-in: each sign-in begins a session.
 
-    It works for handlers that call the hub's `login_user`, and for those that call only `set_login_cookie`.
+    The mixin works for handlers that call the hub's `login_user`, and for those that call only `set_login_cookie`.
     """
 
     _sign_on_new = False

@@ -134,7 +134,7 @@ def _identifies(handler: Any, user: Any) -> bool:
 
 
 def with_sessions(authenticator: type, config: SignOnConfig, gate: GateAddress | None = None) -> type:
-    """Return a subclass of an authenticator, with sign-on sessions. Its settings keep their names.
+    """Return a subclass of an authenticator, with sign-on sessions. The settings of the authenticator keep their names.
 
     Args:
         config: the settings of the sessions.

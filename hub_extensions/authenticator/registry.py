@@ -87,7 +87,7 @@ class SessionRegistry:
     def put(self, session: SignOnSession) -> None:
         """Register a sign-on session that has been written to the database.
 
-        It replaces the registered session with the same id. If it has ended, it is kept among the ended sessions.
+        The session replaces the registered one with the same id. An ended session is kept among the ended ones.
         """
         if session.ended is None:
             self._living[session.token_hash] = session

@@ -108,7 +108,7 @@ class SessionEnder:
         lost_right: bool = False,
         account_unknown: bool = False,
     ) -> asyncio.Future[EndReport]:
-        """End sessions of one person. They are invalid when this returns.
+        """End sessions of one person. The sessions are invalid when this method returns.
 
         Args:
             user_id: the hub's id of the person.
@@ -379,8 +379,9 @@ class SessionEnder:
             self._report_end(None if user is None else str(user.name), ended, is_last=False)
 
     async def _stop(self, stop: PendingStop) -> None:
-        """Stop a run of a server at the time that its pending stop sets. A failed attempt is repeated until the run is
-        over.
+        """Stop a run of a server at the time that its pending stop sets.
+
+        A failed attempt is repeated until the run is over.
 
         If the GPU service did not take the stop over, the stop is reported to the service afterwards. The stop stays in
         the database until the service has the report.
@@ -435,10 +436,10 @@ class SessionEnder:
         """Wait until the hub itself has to stop a server, and return whether the GPU service had taken the stop over.
 
         The service drains a server that holds a lease (it waits for cells and the saving of notebooks), then stops it.
-        The service is asked repeatedly. It may have been away, or may have moved the time of the stop because it was
-        away. The hub stops the server itself in three cases: the service does not know the server's lease; it has not
-        taken the stop over by the time of the stop, and has had at least `ACKNOWLEDGES` for that; or it has not stopped
-        the server in time.
+        The service is asked repeatedly, because it may have been away, or may then have moved the time of the stop. The
+        hub stops the server itself in three cases: the service does not know the server's lease; it has not taken the
+        stop over by the time of the stop, and has had at least `ACKNOWLEDGES` for that; or it has not stopped the
+        server in time.
 
         Args:
             stop: the pending stop.
@@ -522,7 +523,7 @@ class SessionEnder:
     async def _ask_what_comes_back(self, user_id: int) -> None:
         """Instruct a user's servers to check their visitors with the hub again, after the hub's restart.
 
-        This waits until the hub knows which of these servers still run.
+        The method first waits until the hub knows which of these servers still run.
 
         Args:
             user_id: the hub's id of the user.

@@ -314,7 +314,7 @@ class Gate:
         return self._passed(request, verdict, owner, known.identities)
 
     def _answer_public(self, request: CheckedRequest, app: App) -> CheckAnswer:
-        """Let a request for a public path pass, without headers that identify the caller.
+        """Return the answer that lets a request for a public path pass, without headers that identify the caller.
 
         Args:
             request: the check.

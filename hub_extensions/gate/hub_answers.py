@@ -190,7 +190,7 @@ class HubAnswers:
     async def _asked(self, digest: bytes, known: KnownToken) -> KnownToken:
         """Refresh the answer about a token, and move its entry to the end of the cache for valid or for invalid tokens.
 
-        The end of a cache has the tokens that were used last. Its beginning is removed first when it is full.
+        The end of a cache has the tokens that were used last. When a cache is full, its first entries are removed.
 
         Args:
             digest: hash of the token, the key of the entry.

@@ -341,7 +341,7 @@ def _apps(c: Any, settings: GateSettings, context: GateContext, *, may_write: bo
 def _write(settings: GateSettings, folder: Path) -> None:
     """Write the settings file that the gate and ``gate config`` read.
 
-    The folder is created first. It may be missing if the hub does not start the GPU service.
+    The folder is created first, because it may be missing if the hub does not start the GPU service.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

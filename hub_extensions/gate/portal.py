@@ -135,8 +135,8 @@ def _style() -> str:
 def _policy() -> str:
     """Return the Content-Security-Policy of the front page. The style is part of the page, and is allowed by its hash.
 
-    It does not restrict forms, because browsers apply ``form-action`` to redirects too, and *Sign out* redirects to the
-    hub and on to its provider.
+    The policy does not restrict forms, because browsers apply ``form-action`` to redirects too, and *Sign out*
+    redirects to the hub and on to its provider.
     """
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -57,7 +57,7 @@ class RelaySocket(WebSocketHandler):
             self.set_header(name, value)
 
     def check_origin(self, origin: str) -> bool:
-        """Accept any origin here, because the gate has already checked the origin with the request."""
+        """Accept any origin here (return True), because the gate has already checked the origin with the request."""
         return True
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
@@ -102,7 +102,11 @@ class RelaySocket(WebSocketHandler):
         self._tasks = [asyncio.ensure_future(self._from_app()), asyncio.ensure_future(self._until_over())]
 
     def on_message(self, message: str | bytes) -> Awaitable[None] | None:
-        """Send the browser's message to the app. The next one is read only after the app has accepted this one."""
+        """Send the browser's message to the app.
+
+        Returns:
+            The pending send, for which tornado waits before it reads the next message.
+        """
         return self._to_app(message)
 
     def on_close(self) -> None:

@@ -91,8 +91,8 @@ def log_end(task: asyncio.Future[None]) -> None:
 async def tidy(gate: Gate) -> None:
     """Do the work of each minute.
 
-    It stores when sessions were last used, ends sessions that have passed a limit, and reads the keys again. An error,
-    such as a database that cannot be reached, is logged, and the gate keeps answering.
+    The function stores when sessions were last used, ends sessions that have passed a limit, and reads the keys again.
+    An error, such as a database that cannot be reached, is logged, and the gate keeps answering.
     """
     try:
         await gate.sessions.tidy()

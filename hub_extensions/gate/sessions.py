@@ -116,7 +116,7 @@ def cookie_in(headers: Iterable[str], name: str) -> str:
 class GateSessions:
     """All sessions of the gate, which are kept in memory and in a database.
 
-    They are read from memory. A method that changes a session returns when the change is in the database.
+    Sessions are read from memory. A method that changes a session returns when the change is in the database.
 
     Args:
         store: the database, from which all sessions are read first.

@@ -68,7 +68,7 @@ class GateSettings(GateConfig):
     def shared_life(self) -> str:
         """The name under which gates with the same database accept signed reports of the hub (`Signatures.life`).
 
-        It is the same for all of them, so that each accepts a report that the hub has signed for another one.
+        The name is the same for all these gates, so that each accepts a report that the hub has signed for another one.
         """
         return hashlib.sha256(f"the gates of {self.origin}".encode()).hexdigest()[:16]
 

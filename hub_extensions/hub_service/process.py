@@ -98,7 +98,8 @@ class Lifetime:
     def _watch_parent(self) -> None:
         """Stop the service when its parent process has ended.
 
-        It runs in a thread of its own, because a blocked event loop must not keep the service alive without a parent.
+        The check runs in a thread of its own, because a blocked event loop must not keep the service alive without a
+        parent.
         """
         while not self._done.wait(PARENT_SECONDS):
             if os.getppid() == self._parent:
@@ -129,7 +130,7 @@ class StoreLock:
     def take(self) -> bool:
         """Try once to take the lock on the store, and return whether that succeeded.
 
-        It fails while another process holds it.
+        The attempt fails while another process holds the lock.
         """
         number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -263,8 +263,8 @@ class StartRecovery(UserOptionsMixin):
         """Make sure that an unanswered start can be resumed, then run the hook of the spawner behind this mixin.
 
         A start is unanswered as long as the GPU service has neither created a ticket (place in line) for it nor refused
-        it. Its record (`AcceptedStart`) has to be found again after a restart, because the stop may be the hub's own
-        shutdown.
+        it. The start's record (`AcceptedStart`) has to be found again after a restart, because the stop may be the
+        hub's own shutdown.
         """
         journal = AcceptedStarts.of(self)
         if journal is not None:

@@ -159,7 +159,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     def start(self) -> asyncio.Future[Any]:
         """Wait in line, then start the server.
 
-        This is not a coroutine, because the hub reads `start_timeout` as soon as it returns.
+        `start` is not a coroutine, because the hub reads `start_timeout` as soon as `start` returns.
         """
         self._gpu_start = None
         spawn_errors.install_short_logs(self.log)
@@ -186,9 +186,8 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     def _gpu_refuse_return(self) -> None:
         """Refuse this start if the GPU service requested it as a restart and the user has signed out in the meantime.
 
-        The service restarts servers from which it took the GPU, and marks the request with the header
-        `RETURNS_HEADER`. It does not know of a sign-out while the server is stopped; only the hub knows who is signed
-        in.
+        The service restarts servers from which it took the GPU, and marks the request with the header `RETURNS_HEADER`.
+        The service does not know of a sign-out while the server is stopped; only the hub knows who is signed in.
 
         Raises:
             web.HTTPError: the refusal.
@@ -316,9 +315,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
 
     @property
     def gpu_groups(self) -> tuple[str, ...]:
-        """The hub groups of the server's owner, even if an administrator starts it.
+        """The hub groups of the server's owner, even if an administrator starts the server.
 
-        They decide which offers are allowed.
+        The groups decide which offers are allowed.
         """
         groups = getattr(self.user, "groups", ())
         return tuple(sorted(group.name for group in groups)) if isinstance(groups, Iterable) else ()

@@ -25,7 +25,7 @@ NOT_OPTIONS = ("next", "display_name")
 
 
 class UserOptionsMixin(LoggingConfigurable):
-    """Mixin of our spawners that reads user options. It refuses an unknown or wrong option and names its field."""
+    """Mixin of our spawners that reads user options. An unknown or wrong option is refused, with its name."""
 
     handler: Any
     """The hub's request handler, while the hub renders the form."""
@@ -46,7 +46,7 @@ class UserOptionsMixin(LoggingConfigurable):
     def gpu_form_without_offers(self) -> Any:
         """Return the `options_form` for a hub without a GPU service.
 
-        It is that of the spawner behind this mixin, or "" if that is not set.
+        That is the form of the spawner behind this mixin, or "" if this spawner has none.
         """
         return ""
 
@@ -146,6 +146,6 @@ class UserOptionsMixin(LoggingConfigurable):
     async def gpu_profiles_form(self) -> str:
         """Return the HTML of the choices of the spawner behind this mixin, such as profiles; "" without choices.
 
-        They stand above the offers on the spawn form.
+        The choices stand above the offers on the spawn form.
         """
         return ""

@@ -67,8 +67,9 @@ NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KE
 
 @dataclass(frozen=True, slots=True)
 class IdentifiedPerson:
-    """A person who came back from the provider. It is kept with the request until the new session is linked to the
-    person.
+    """A person who came back from the provider.
+
+    The object is kept with the request until the new session is linked to the person.
 
     Attributes:
         identity: the person's account at the provider (``iss`` and ``sub``).
@@ -349,7 +350,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     def _has_other_person(self, name: str, identity: Identity) -> bool:
         """Return whether this hub user has sessions that were begun from another provider account.
 
-        This happens if an admin renamed the user while the person with the other account had a session.
+        Such sessions exist if an admin renamed the user while the person with the other account had a session.
 
         Args:
             name: name of the hub user.
@@ -676,8 +677,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     # ------------------------------------------------------------------ re-checks
 
     async def refresh_user(self, user: Any, handler: Any = None, **_: Any) -> Any:
-        """Return whether this user may continue, by the hub's allow lists and, if a check is due, the provider's
-        answer.
+        """Return whether this user may continue, by the hub's allow lists and, if a check is due, by the provider.
 
         False makes the browser sign in. If the administrator's ``refresh_user_hook`` returns something other than
         `None`, that value is returned instead.

@@ -109,8 +109,9 @@ class ProviderLinks:
         }
 
     def keep(self, link: ProviderLink) -> None:
-        """Keep a link (the provider's data of one session) in memory, because the database could not store it. Its
-        tokens must not be lost: the refresh token that the database still has may be invalid already.
+        """Keep a link (the provider's data of one session) in memory, because the database could not store it.
+
+        The link's tokens must not be lost: the refresh token that the database still has may be invalid already.
         """
         self._links[link.session] = self._unwritten[link.session] = link
 

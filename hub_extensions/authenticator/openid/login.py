@@ -58,8 +58,8 @@ their code.
 class OpenIdLogin(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
     """``/hub/oauth_login``: begins a sign-in and redirects to the provider.
 
-    A cookie and the request to the provider get matching random values. They later prove that the same browser comes
-    back.
+    A cookie and the request to the provider get matching random values. These values later prove that the same browser
+    comes back.
     """
 
     async def get(self) -> None:

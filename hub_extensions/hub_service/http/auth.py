@@ -79,9 +79,9 @@ class SignAgain(Exception):
 
 
 class VerifyingOAuth(HubOAuth):  # type: ignore[misc]
-    """JupyterHub's own client for logins. It also checks which account's process listens at the hub's address.
+    """JupyterHub's own client for logins. The client also checks which account's process listens at the hub's address.
 
-    The client sends the service's token and users' cookies there, so no other account's program may listen.
+    The service's token and users' cookies are sent to this address, so no other account's program may listen there.
 
     Attributes:
         account: the uid that has to listen there, if the hub is on this machine; `None` to accept any.

@@ -74,7 +74,9 @@ def raise_file_limit() -> int:
 
 
 class Connections:
-    """Knows all open connections, and decides which one is closed when a limit is reached. It closes none itself.
+    """Knows all open connections, and decides which one is closed when a limit is reached.
+
+    The closing itself is done by the caller.
 
     A connection belongs to a stranger until a request on it has proved that it comes from the hub or a user's server.
 
@@ -159,9 +161,7 @@ class Connections:
         self._at.pop(one, None)
 
     def _forget(self, one: Hashable) -> None:
-        """Remove the connection `one` from the list of its client's address or, if the client is known, of the
-        caller.
-        """
+        """Remove the connection `one` from the list of its client's address or, if known, of its caller."""
         address, caller = self._at.get(one), self._caller.pop(one, None)
         places: dict[Any, OrderedDict[Hashable, None]] = self._strangers if caller is None else self._known
         key = address if caller is None else caller

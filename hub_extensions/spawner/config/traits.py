@@ -65,7 +65,10 @@ def _types_of(value: Any) -> Mapping[str, Any]:
 
 
 def section_of(value: type[Any]) -> type[Section]:
-    """Return the section class for a dataclass of ``core`` such as `OfferConfig`. Its name is `value.section`."""
+    """Return the section class for a dataclass of ``core`` such as `OfferConfig`.
+
+    The class has the name `value.section`.
+    """
     return _section_of(cast(Any, value))
 
 

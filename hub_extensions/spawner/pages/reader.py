@@ -106,8 +106,9 @@ class PageReader:
 
     @staticmethod
     def gpu_halves(text: str) -> tuple[str, str]:
-        """Split a text such as ``ready at %1, or later`` at its parameter ``%1``, whose value a template
-        renders itself.
+        """Return the parts of a text before and after its parameter ``%1``, such as in ``ready at %1, or later``.
+
+        A template renders the value of the parameter itself, between the two parts.
         """
         return halves(text)
 

@@ -131,7 +131,10 @@ class NothingFree:
 
 
 async def render_form(spawner: Any) -> str:
-    """Return the HTML of the spawn form for a spawner's user. It is the default of ``Spawner.options_form``."""
+    """Return the HTML of the spawn form for a spawner's user.
+
+    This function is the default of ``Spawner.options_form``.
+    """
     handler = getattr(spawner, "handler", None)
     t = catalogue_of(handler)
     service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_uid)
@@ -303,7 +306,7 @@ def _unknown(offer: OfferState, reason: Reason) -> OfferState:
 def _nothing_free(offers: Sequence[OfferState], t: Catalogue) -> NothingFree:
     """Return the block that stands above the offers of the spawn form if no GPU is free.
 
-    It has a button for the line that is probably the shortest.
+    The block has a button for the line that is probably the shortest.
     """
     known = [offer for offer in offers if offer.id != CPU and offer.free is not None]
     known = [offer for offer in known if offer.closed is None or not offer.closed.all] or known

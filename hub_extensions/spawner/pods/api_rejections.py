@@ -85,7 +85,12 @@ def _webhook_away(text: str, log: str, queue: str) -> ApiRejection:
 
 
 def _quota(text: str) -> Reason:
-    """Name the exhausted resource in a text such as ``exceeded quota: gpus, …, limited: requests.nvidia.com/gpu=4``."""
+    """Return the sentence for the user that names the exhausted resource of a quota.
+
+    Args:
+        text: the API server's text, such as ``exceeded quota: gpus, …, limited: requests.nvidia.com/gpu=4``. If it has
+            another form, the sentence names no resource.
+    """
     asked = re.search(r"limited: ([^ ]+?)=([^, ]+)", text)
     if asked is None:
         return explain("quota-used-up")

@@ -113,7 +113,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
             self.log.warning("%s: its pod is not deleted yet: %r", self._log_name, error)
 
     async def gpu_delete_leftover_pod(self, token: str, *of: str) -> None:
-        """Delete the pod of a failed launch if KubeSpawner has left it. Otherwise its lease would not end.
+        """Delete the pod of a failed launch if KubeSpawner has left it. If the pod stayed, its lease would not end.
 
         KubeSpawner leaves a pod that its watch has not seen yet, or whose create was accepted after it was cancelled.
 
@@ -166,7 +166,10 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return self._gpu_report_started(start, Started(start.attempt))
 
     def gpu_watch_has_ended(self) -> bool:
-        """Whether KubeSpawner has given up its watch, after 30 s of errors. Its view of the pods is then outdated."""
+        """Whether KubeSpawner has given up its watch, after 30 s of errors.
+
+        KubeSpawner's view of the pods is then outdated.
+        """
         return _has_ended(self.pod_reflector)
 
     def gpu_restart_watch(self) -> None:

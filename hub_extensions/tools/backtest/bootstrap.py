@@ -46,7 +46,7 @@ def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -
 
 
 def spread(ratios: Ratios) -> tuple[float, float] | None:
-    """Return the interval that contains 90 % of the ratios; None if `ratios` is empty."""
+    """Return lower and upper end of the interval that contains 90 % of the ratios; None if `ratios` is empty."""
     ordered = sorted(ratios)
     return (ordered[int(0.05 * len(ordered))], ordered[int(0.95 * len(ordered))]) if ordered else None
 

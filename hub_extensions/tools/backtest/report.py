@@ -205,9 +205,10 @@ def _scatter(shown: Sequence[ScoredForecast]) -> str:
 
 
 def _coverage(shown: Sequence[ScoredForecast], left: float) -> str:
-    """Draw the coverage of P90: the share of sessions that started within it, which should be 0.9.
+    """Return the diagram of the coverage of P90 as a part of an SVG.
 
-    The forecasts are sorted by their median and divided into ten parts, each of which gets a bar.
+    The coverage is the share of sessions that started within P90, which should be 0.9. The forecasts are sorted by
+    their median and divided into ten parts, each of which gets a bar.
 
     Args:
         shown: the forecasts with the real waits.

@@ -108,7 +108,7 @@ class World:
     ) -> float:
         """Return how long a waiting session still waits under assumed durations, in seconds.
 
-        It is infinite if the session never fits.
+        The result is infinite if the session never fits.
 
         Args:
             now: the current time of the replay.

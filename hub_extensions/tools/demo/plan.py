@@ -111,8 +111,8 @@ class Demo:
     def signs_of_life(self) -> tuple[str, ...]:
         """The addresses that must answer before the demo is ready: hub, GPU service, and then both through the proxy.
 
-        They have to be tried in this order, because the hub adds its route to the proxy only when its services answer.
-        An earlier request through the proxy would leave a 404 in the log.
+        The addresses have to be tried in this order, because the hub adds its route to the proxy only when its services
+        answer. An earlier request through the proxy would leave a 404 in the log.
         """
         hub, service = "/hub/health", "/services/gpu/health"
         there = (f"http://127.0.0.1:{self.ports.hub}{hub}", f"http://127.0.0.1:{self.ports.service}{service}")

@@ -78,7 +78,7 @@ class DemoProxy:
 
     @property
     def words(self) -> Sequence[str]:
-        """The command that starts the proxy. It is run in the proxy's folder."""
+        """The command that starts the proxy. The working folder of the command is the proxy's folder."""
         if self.kind == "nginx":
             return [self.program, "-p", f"{self.folder}/", "-c", "proxy.conf", "-e", "error.log"]
         return [self.program, "run", "--adapter", "caddyfile", "--config", "proxy.conf"]

@@ -53,7 +53,7 @@ class SignInService:
     def url(self) -> str:
         """The provider's address, which is also its issuer.
 
-        It has another host name than the hub, because cookies of one host are shared by all its ports.
+        The address has another host name than the hub, because cookies of one host are shared by all its ports.
         """
         return f"http://localhost:{self.port}"
 

@@ -39,7 +39,7 @@ from hub_extensions.tools.doctor.service import (
 
 
 def examine(config: Path | None) -> tuple[Diagnosis, ...]:
-    """Run all checks.
+    """Run all checks, and return what they found.
 
     Args:
         config: path of a ``jupyterhub_config.py``. None to check this machine only, without configuration and service.

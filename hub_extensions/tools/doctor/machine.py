@@ -232,7 +232,7 @@ def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
 def other_accounts() -> Iterator[Diagnosis]:
     """Check that this account can inspect processes of other accounts.
 
-    It is necessary to find a process that still uses a GPU after its server has stopped.
+    Without that, a process that still uses a GPU after its server has stopped is not found.
     """
     scan, whole = procfs.scan(), sees_all_processes()
     if os.geteuid() == 0 and whole and not scan.hidden and not scan.unread:

@@ -269,8 +269,8 @@ def ask_helm(place: Path, values: Tree, *, release: str, namespace: str) -> tupl
 def _with_schema(place: Path, folder: Path) -> Path:
     """Return the path of a chart that Helm can read.
 
-    The source folder of zero-to-jupyterhub has its schema only as YAML. It is copied, and the copy gets the schema as
-    JSON. The path of another chart is returned unchanged.
+    The source folder of zero-to-jupyterhub has its schema only as YAML. Such a folder is copied, and the copy gets the
+    schema as JSON. The path of another chart is returned unchanged.
 
     Args:
         place: archive or folder of the chart.

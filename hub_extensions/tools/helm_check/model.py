@@ -176,11 +176,10 @@ class Release:
         return as_list(self.at(dotted))
 
     def variables(self, dotted: str) -> Tree:
-        """Return the environment variables that an ``extraEnv`` sets: name of a variable -> what the values give for
-        it.
+        """Return the environment variables that an ``extraEnv`` sets: name of a variable -> its entry in the values.
 
-        That is the variable's value if the ``extraEnv`` is a mapping. If it is a list, it is the entry with this
-        ``name``.
+        If the ``extraEnv`` is a mapping, the entry is the variable's value. If it is a list, the entry is the mapping
+        with this ``name``.
 
         Args:
             dotted: key of the ``extraEnv``, such as ``hub.extraEnv``.

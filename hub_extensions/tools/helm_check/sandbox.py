@@ -66,7 +66,7 @@ class _LooseClass(type):
 class Loose(metaclass=_LooseClass):
     """Stands in for an object that does not exist here. Every attribute, call and item of it is another `Loose`.
 
-    It is false, and empty if iterated, so that most code runs through.
+    A `Loose` is false, and empty if iterated, so that most code runs through.
     """
 
     def __init__(self, *_: Any, **attributes: Any) -> None:
@@ -449,8 +449,9 @@ class SandboxRun:
     def try_hook(self, name: str, settings: Mapping[str, Any]) -> tuple[set[str], bool]:
         """Find the GPU resources that the hook of this name gives to a server.
 
-        The hook is called for an invented user who has chosen nothing. Then it is called with each string constant of
-        its code as the user's choice, group and name, because hooks usually compare these with such constants.
+        The hook is called for an invented user who has chosen nothing. Then the hook is called with each string
+        constant of its code as the user's choice, group and name, because hooks usually compare these with such
+        constants.
 
         Returns:
             The resources, and whether a call has set them. If not, the hook's code only contains their names.

@@ -90,7 +90,7 @@ class ForecastCalculator:
     def release(self) -> None:
         """Forget the past uses that were learned from, to free the memory.
 
-        They have to be loaded again before the next computation.
+        The past uses have to be loaded again before the next computation.
         """
         self._model = WaitModel()
 

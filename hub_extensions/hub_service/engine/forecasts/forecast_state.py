@@ -246,7 +246,7 @@ class ForecastState:
     def came_true(self, stored: Iterable[Given]) -> None:
         """Restore, after a restart, the stored forecasts whose tickets (places in line) have started.
 
-        They are placed before the forecasts whose tickets have started since the restart.
+        These forecasts are placed before those whose tickets have started since the restart.
 
         Args:
             stored: the forecasts, the earliest start first.

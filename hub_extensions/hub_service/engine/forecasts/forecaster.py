@@ -341,7 +341,10 @@ class Forecaster:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """Abort the computation that runs now. It returns no result, and this method does not wait for its end."""
+        """Abort the computation that runs now.
+
+        The computation then returns no result. This method does not wait for its end.
+        """
         self._closed = True
         self.calculator.close()
         self._thread.shutdown(wait=False, cancel_futures=True)

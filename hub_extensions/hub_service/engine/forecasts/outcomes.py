@@ -53,7 +53,8 @@ def _ended(state: State, given: Given, how: str) -> Given:
 def lost_forecasts(state: State) -> tuple[Given, ...]:
     """Return the stored forecasts without an outcome whose tickets (places in line) no longer wait.
 
-    They are returned with the outcome ``changed``. Here it means that the real outcome cannot be found out any more.
+    They are returned with the outcome ``changed``. Here this outcome means that the real one cannot be found out any
+    more.
     """
     waiting = {ticket.id for ticket in state.tickets.values() if ticket.state is TicketState.WAITING}
     gone = (given for ticket, some in state.forecasts.given.items() if ticket not in waiting for given in some)

@@ -103,8 +103,8 @@ class ForgottenPods:
     def find(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
         """Look for living pods of this hub whose server is unknown to the hub and to this service, and remember them.
 
-        That happens, for example, if a user is renamed while a server runs: the hub lists the new name, the pod has the
-        old one.
+        A pod is forgotten, for example, if a user is renamed while a server runs: the hub lists the new name, the pod
+        has the old one.
 
         Args:
             view: what was read from the cluster, with the namespace of the hub's pods.

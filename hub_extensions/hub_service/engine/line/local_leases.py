@@ -50,7 +50,10 @@ QUICK, SLOW = 0.4, 2.0
 
 
 class Gpus(Protocol):
-    """The machine's GPUs: ``adapters.nvml.Nvml`` or ``adapters.simulated.SimulatedGpus``. Their methods block."""
+    """The machine's GPUs: ``adapters.nvml.Nvml`` or ``adapters.simulated.SimulatedGpus``.
+
+    The methods block the calling thread.
+    """
 
     def read(self, now: datetime) -> InventoryReading:
         """Read all GPUs now.
@@ -194,12 +197,14 @@ class LocalLeases:
                 self._accounts[lease.id] = self._accounts.get(lease.id, frozenset()) | found
 
     def _as_leased(self, reading: InventoryReading) -> InventoryReading:
-        """Give each leased device in the reading the `Device.identity` that its lease (a server's right to it) names.
+        """Return a reading in which each leased device has the `Device.identity` that its lease names.
 
-        Device and lease are matched by the device's UUID.
+        A lease is a server's right to a device. Device and lease are matched by the device's UUID. The identity is made
+        from several values of the device. If a value was missing when the lease was made, the driver may now give the
+        same device another identity.
 
-        The identity is made from several values of the device. If a value was missing when the lease was made, the
-        driver may now give the same device another identity.
+        Args:
+            reading: the devices and measurements that the driver has just reported.
         """
         names = {lease.uuid: lease.device for lease in self.state.leases.values() if lease.uuid}
         devices = tuple(device.under(names.get(device.uuid, device.identity)) for device in reading.devices)
@@ -462,7 +467,7 @@ class LocalLeases:
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
         """Create the lease (right to a GPU) of a running server that the state does not know.
 
-        Its device is found in its environment, or by the driver's list of processes.
+        The device is found in the environment of the server's process, or by the driver's list of processes.
 
         Args:
             server: the server, as the hub lists it.

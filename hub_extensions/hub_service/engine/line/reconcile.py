@@ -52,9 +52,11 @@ Activity = Mapping[tuple[str, str], datetime]
 
 
 class ServiceApart(Protocol):
-    """Ends this service if it does not fit the hub any more; only for a service that the hub does not start itself.
+    """Ends this service if its settings or its token are out of date; only if the hub does not start the service
+    itself.
 
-    It ends when the hub has other settings, or refuses the service's token. Its supervisor then starts it again.
+    The service ends when the hub has other settings, or refuses the service's token. Its supervisor then starts it
+    again.
     """
 
     async def has_changed(self, may_be_new: bool) -> bool:
@@ -127,7 +129,7 @@ class Reconciler:
     async def run(self) -> None:
         """Call `reconcile` every 30 s until cancelled, and every second while the hub does not answer.
 
-        A hub with thousands of servers takes seconds for a list. It is then asked less often, so that lists take at
+        A hub with thousands of servers takes seconds for a list. Such a hub is asked less often, so that lists take at
         most a fiftieth of its time.
         """
         while True:
@@ -361,9 +363,7 @@ class Reconciler:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether this service is still asking the hub to start servers again, because the hub has forgotten their
-        starts.
-        """
+        """Whether this service is still asking the hub for starts of servers that the hub has forgotten."""
         return self._starting is not None and not self._starting.done()
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
@@ -460,6 +460,12 @@ class Reconciler:
 
         Culling decides by these facts when the server has to stop. A lease is a server's right to its GPU. The server
         was started before this product was installed, or during an outage of the service.
+
+        Args:
+            server: the server, as the hub lists it.
+
+        Returns:
+            The changes to write. Empty if the server has ended or is being stopped, although the hub lists it.
         """
         now = self.state.clock.now()
         if not self.leases.may_be(server):
@@ -480,12 +486,15 @@ class Reconciler:
     def _go_on_with(self, lease: Lease, server: HubServer) -> Changes:
         """Keep the lease (right to a GPU) of a server that still runs, and create the facts by which culling decides.
 
-        If a stop of the server had begun and failed, the lease was ending. It gets the state *running* again, and the
-        journal (the log of decisions) gets a row.
+        If a stop of the server had begun and failed, the lease was ending. The lease gets the state *running* again,
+        and the journal (the log of decisions) gets a row.
 
         Args:
             lease: the lease.
             server: the server, as the hub lists it.
+
+        Returns:
+            The changes to write.
         """
         back, rows = lifecycle.move(lease, Event.SERVER_BACK), tuple[JournalRow, ...]()
         if not isinstance(back, Reason):
@@ -510,6 +519,12 @@ class Reconciler:
         """Create a lease (right to a GPU) for an adopted server that had none and now uses a GPU.
 
         An adopted server is one that the service did not start.
+
+        Args:
+            server: the server, as the hub lists it.
+
+        Returns:
+            The changes to write. Empty if the server was not adopted, has a lease already, or uses no GPU.
         """
         facts = self.state.facts[(server.user, server.server)]
         if not facts.adopted or facts.lease is not None:

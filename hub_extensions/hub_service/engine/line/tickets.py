@@ -317,7 +317,7 @@ class Tickets:
     async def admit_waiting(self, transaction: Transaction) -> None:
         """Admit all tickets (places in line) that can start, and have changed statuses published soon.
 
-        It is called at the end of a transaction.
+        This method is called at the end of a transaction.
         """
         began = asyncio.get_running_loop().time()
         if self._unjudged and not self.state.unread:

@@ -128,8 +128,8 @@ class Inventory:
     def expect_cluster(self) -> None:
         """Offer to users what the cluster offered when it was read in the service's last run.
 
-        It is called at the start of the service, before the cluster is read. Until then it is not known how many
-        devices are free.
+        The method is called at the start of the service, before the cluster is read. Until it is read, nobody knows how
+        many devices are free.
         """
         self.on_cluster = True
         before = [each for each in self.offers_before if each.id != CPU and not self.offer_config.hides(each.id)]
@@ -212,7 +212,7 @@ class Inventory:
     def inventory_age(self) -> timedelta | None:
         """Return the time since GPUs or cluster were last read. `None` if they were never read.
 
-        It is time of the running clock, which stands still while the hub is away.
+        The result is counted on the running clock, which stands still while the hub is away.
         """
         return None if self.read_at is None else self.clock.now() - self.read_at
 

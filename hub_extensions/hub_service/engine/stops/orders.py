@@ -61,7 +61,7 @@ ORDERS = ("drained-card", "undrained-card", "stop-ordered", "stop-withdrawn", "k
 async def stop_signed_out(state: State, transaction: Transactions, report: SignedOut) -> DrainState:
     """Order the stop of a server whose user was signed out, if it holds the reported lease (its right to a GPU).
 
-    A repeated request does not postpone the stop. It returns the time that is left.
+    A repeated request does not postpone the stop. Its answer has the time that is left.
 
     Args:
         state: the state.
@@ -98,7 +98,8 @@ def _takes(state: State, facts: ServerFacts) -> timedelta:
     """Return how long the stop of a server may take from its beginning.
 
     The server is drained first: cells are interrupted, notebooks are saved, and the user's hook (a program of the user
-    that runs before a stop) runs. Other servers may have to be drained before it. The time for all of that is included.
+    that runs before a stop) runs. Other servers may have to be drained before this one. The time for all of that is
+    included.
 
     Args:
         state: the state, with all orders to stop servers.
@@ -241,7 +242,7 @@ class AdminOrders:
             await transaction.write(Changes(journal=(row,), meta={CORDONS: write_cordons(left)}))
 
     async def stop(self, lease_id: str, minutes: int, why: str, admin: str) -> None:
-        """Order the stop of a lease's server. Its notebooks are saved before, and a failed stop is tried again.
+        """Order the stop of a lease's server. The notebooks are saved before, and a failed stop is tried again.
 
         Args:
             lease_id: the lease (the server's right to its GPU).

@@ -613,7 +613,7 @@ class StopRunner(ServerEvidence):
     async def _end_again(self, stop: StopRecord) -> None:
         """End what is left of a server (a process or pod) that the hub reports as stopped.
 
-        It is tried again and again, each time after a longer pause.
+        This is tried again and again until nothing is left, each time after a longer pause.
         """
         now, (fault, why) = self.state.clock.now(), self.failed[stop.key]
         if fault is not StopFault.ALIVE or (stop.pause is not None and now < stop.pause.until):
@@ -761,7 +761,9 @@ class StopRunner(ServerEvidence):
         return Changes(gone_stops=(stop.key,)) if left is None else Changes(stops=(left,))
 
     async def note_interrupt(self, user: str, server: str) -> bool:
-        """Record that the server receives the request to interrupt its kernels. Then its stop cannot be withdrawn.
+        """Record that the server receives the request to interrupt its kernels.
+
+        From then on, the stop of the server cannot be withdrawn.
 
         Returns:
             Whether to send the request. False if the stop has been withdrawn meanwhile.

@@ -95,10 +95,10 @@ class ServerEvidence:
         return PresentEvidence(policy, report, lease, sample, self._decisive_use(lease, sample))
 
     def observe(self, facts: ServerFacts, known: PresentEvidence, now: datetime) -> ServerFacts:
-        """Update what the service remembers of a server by its present GPU use and its last report.
+        """Return what the service remembers of a server, updated by its present GPU use and its last report.
 
         Args:
-            facts: what the service remembers of the server.
+            facts: what the service has remembered of the server until now.
             known: the measurements and limits of this moment.
             now: the present time of the running clock, which stands still while hub or service is down.
         """
@@ -114,8 +114,7 @@ class ServerEvidence:
         return facts if known.report is None else culling.reported(facts, known.report, now)
 
     def _is_hooks(self, stop: StopRecord | None, sample: DeviceSample | None) -> bool:
-        """Return whether the use of a GPU during a stop comes from the user's own hook, so that it does not count as
-        activity.
+        """Return whether the use of a GPU during a stop comes from the user's own hook, and so is no activity.
 
         The hook is the program ``gpu-before-stop`` in the user's Jupyter configuration folder. It runs before the
         server is stopped. The result is False if a cell or a terminal was busy since the stop began, if the hook had
@@ -184,8 +183,8 @@ class ServerEvidence:
     def _is_fresh(self, lease: Lease, sample: DeviceSample) -> bool:
         """Return whether a measurement is trusted more than a server's own report of higher GPU use.
 
-        It is if the service has read it from the GPU itself in the last seconds (two rounds of `StopRunner.run`), or if
-        DCGM's use and memory together prove that no program is on the GPU.
+        That is so if the service has read it from the GPU itself in the last seconds (two rounds of `StopRunner.run`),
+        or if DCGM's use and memory together prove that no program is on the GPU.
 
         Args:
             lease: the server's right to its GPU.
@@ -260,7 +259,7 @@ class ServerEvidence:
     def device_of(self, lease: Lease) -> str:
         """Return the UUID of the device of a lease (a server's right to it); "" if it is not known yet.
 
-        It is known from the machine's driver, the pod's resource claim, or DCGM's measurement.
+        The UUID comes from the machine's driver, the pod's resource claim, or DCGM's measurement.
         """
         by_claim = self.state.cluster.device_of.get(lease.id, "") if self.state.cluster is not None else ""
         use = self.dcgm.use(lease)

@@ -169,8 +169,7 @@ def end_of_report(state: State, report: Stopped) -> UseEnd:
 
 
 def without_returns_of(state: State, user: str) -> Changes:
-    """Return the changes that cancel all returns (restarts of stopped servers without a GPU) of a user who was signed
-    out.
+    """Return the changes that cancel the returns (restarts without a GPU) of the servers of a signed-out user.
 
     They contain a notice for the user about each server that does not come back. A server that has already started
     again keeps running.

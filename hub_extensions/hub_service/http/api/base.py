@@ -72,7 +72,7 @@ OLDER_HUB = Reason(
 
 
 class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
-    """A route of the service. Its body is read only after the caller is known, and within the limit.
+    """A route of the service. The body of a request is read only after the caller is known, and within the limit.
 
     Attributes:
         who: the callers that may use the route. Each subclass sets it.
@@ -264,7 +264,9 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return self.allowed(await self._person(), self.action)
 
     def _mark_proved(self, stream: Any) -> None:
-        """Record that the connection is from the hub or a user's server. It is then not closed for other clients.
+        """Record that the connection is from the hub or a user's server.
+
+        Such a connection is not closed to make room for other clients.
 
         Args:
             stream: the connection.

@@ -96,7 +96,7 @@ class HubWithoutSession(JsonRoute):
     async def post(self) -> None:
         """Store the list of all users without a sign-in session.
 
-        Their servers run as long as the servers are busy. The button *Keep* no longer protects them from being stopped
+        A server of such a user runs as long as it is busy. The button *Keep* no longer protects it from being stopped
         as idle.
         """
         await self.engine.without_session(self.message(WithoutSessions))

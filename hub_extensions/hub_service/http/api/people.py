@@ -61,7 +61,7 @@ class TicketsRoute(JsonRoute):
     async def post(self) -> None:
         """Ask the hub to start the caller's server.
 
-        Its ticket (place in line) appears once the spawner has asked for admission.
+        The server's ticket (place in line) appears once the spawner has asked for admission.
         """
         wanted = self.message(TicketRequest)
         user = user_of(self.person)

@@ -90,7 +90,7 @@ class AdminNow(OverviewPage):
     async def get(self) -> None:
         """Answer with the requested page of GPUs and of users in line.
 
-        It also shows the result of the administrator's last order.
+        The page also shows the result of the administrator's last order.
         """
         query = {name: self.get_query_argument(name, "") for name in ("search", "show")}
         if query["show"] not in SHOWN:
@@ -178,9 +178,7 @@ class AdminOrder(Form):
 
     @property
     def about(self) -> str:
-        """The user, device or node that the administrator's order concerns, as the page calls it; "" if the form lacks
-        it.
-        """
+        """The user, device or node that the order concerns, as the page calls it; "" if the form lacks the field."""
         return self.get_body_argument("about", "")[:LONGEST_SEARCH]
 
     def write_receipt(
