@@ -196,7 +196,10 @@ _SHORT_ENDS = _ShortEnds()
 
 
 def install_short_logs(hub_log: logging.Logger) -> None:
-    """Install `_ShortEnds` in the hub's log and in tornado's, which JupyterHub 5 uses. Can be called repeatedly."""
+    """Shorten the log lines about refused, failed and cancelled starts, in the hub's log and in tornado's.
+
+    JupyterHub 5 uses the latter. The function can be called repeatedly.
+    """
     hub_log.addFilter(_SHORT_ENDS)
     app_log.addFilter(_SHORT_ENDS)
 

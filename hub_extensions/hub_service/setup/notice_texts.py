@@ -166,7 +166,7 @@ class NoticeTexts:
         A subject that the administrator wrote is the same in every language.
 
         Args:
-            values: the values of the template, with the names in `TRIALS`.
+            values: the values of the template by name, such as ``server`` and ``url``.
             t: translates into the user's language.
         """
         own = self.own_subject or t is ENGLISH
@@ -177,7 +177,7 @@ class NoticeTexts:
         """Return the text of the notice. A text that the administrator wrote is the same in every language.
 
         Args:
-            values: the values of the template, with the names in `TRIALS`.
+            values: the values of the template by name, such as ``server`` and ``url``.
             t: translates into the user's language.
         """
         if self.own_text or t is ENGLISH:

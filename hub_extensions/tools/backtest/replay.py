@@ -85,8 +85,9 @@ class Replay:
         seeds: random seeds. Our forecast is made once with each of them.
         progress: share of the sessions that report when they will end.
         every: a forecast is made for every n-th wait only.
-        first: number of the first session of the test (the scored part); no forecast is made before it. None to divide
-            the log by `PROTOCOL`. Then forecasts are also made for a warm-up before the test, but not scored.
+        first: number of the first session of the test (the scored part); no forecast is made before it. If None, the
+            test is the last 40 % of the log (`PROTOCOL`). Then forecasts are also made for a warm-up before the test,
+            but not scored.
     """
 
     def __init__(

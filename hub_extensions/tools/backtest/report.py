@@ -86,7 +86,7 @@ def few_episodes(runs: Sequence[Run]) -> list[Run]:
 
 
 def summary(runs: Sequence[Run]) -> list[Summary]:
-    """Return the figures over all runs except those of `few_episodes`.
+    """Return the figures over all runs (replays of a log on a pool) with enough busy episodes (see `few_episodes`).
 
     The figures are geometric means and worst values of our error divided by that of other methods, and the coverage
     (how often the real wait was within the forecast).

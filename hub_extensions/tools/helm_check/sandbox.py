@@ -260,7 +260,10 @@ def _codes(function: Any, depth: int = 0) -> Iterator[types.CodeType]:
 
 
 def texts_of(function: Any) -> list[str]:
-    """Return all string constants in the code of a function, and in the global variables that it uses."""
+    """Return all string constants in the code of a hook, and in the global variables that it uses.
+
+    The hook is then tried with each of them as the choice of a user.
+    """
     variables = getattr(getattr(function, "func", None) or function, "__globals__", {})
 
     def texts(value: Any) -> Iterator[str]:

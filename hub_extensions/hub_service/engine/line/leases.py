@@ -28,7 +28,8 @@ class LeaseWatcher(Protocol):
     `LocalLeases` implements it for one machine, `ClusterLeases` for a cluster.
 
     Attributes:
-        trespassers: `Device.identity` -> whether a server uses this device although its lease is of another one.
+        trespassers: `Device.identity` (the key by which leases name a device) -> whether a server uses this device
+            although its lease is of another device.
         unproved: lease id -> why its end cannot be proved, though it seems to be over; on one machine only.
         problem: why machine or cluster cannot be read now; "" if they can be.
         sampled: event that is set each time the devices have been read.

@@ -95,7 +95,8 @@ class LocalLeases:
 
     Attributes:
         leftovers: lease id -> the live processes that carry its mark (the lease's id in their environment).
-        trespassers: `Device.identity` -> whether a server uses this device although its lease is of another one.
+        trespassers: `Device.identity` (the key by which leases name a device) -> whether a server uses this device
+            although its lease is of another device.
         unproved: lease id -> why its end cannot be proved, for leases that seem to be over.
     """
 

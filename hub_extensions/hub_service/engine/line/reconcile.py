@@ -52,8 +52,7 @@ Activity = Mapping[tuple[str, str], datetime]
 
 
 class ServiceApart(Protocol):
-    """Ends this service if its settings or its token are out of date; only if the hub does not start the service
-    itself.
+    """Ends a service that the hub does not start itself, when its settings or its token are out of date.
 
     The service ends when the hub has other settings, or refuses the service's token. Its supervisor then starts it
     again.

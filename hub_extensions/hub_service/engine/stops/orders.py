@@ -197,7 +197,7 @@ class AdminOrders:
         """Close a card, a node or the whole machine to new servers, also after a restart. Running servers go on.
 
         Args:
-            place: UUID of the card, `MACHINE`, or the name of a node.
+            place: UUID of the card, the name of a node, or `MACHINE` for the whole machine.
             why: the administrator's reason.
             admin: name of the administrator.
 
@@ -222,7 +222,7 @@ class AdminOrders:
         """Open a card, a node or the machine to new servers again.
 
         Args:
-            place: UUID of the card, `MACHINE`, or the name of a node.
+            place: UUID of the card, the name of a node, or `MACHINE` for the whole machine.
             why: the administrator's reason.
             admin: name of the administrator.
 
@@ -246,7 +246,7 @@ class AdminOrders:
 
         Args:
             lease_id: the lease (the server's right to its GPU).
-            minutes: time until the stop, one of `STOP_MINUTES`.
+            minutes: time until the stop. Only the numbers that the page offers (`STOP_MINUTES`) are allowed.
             why: the administrator's reason, which the server's user reads.
             admin: name of the administrator.
 
@@ -308,7 +308,7 @@ class AdminOrders:
 
         Args:
             lease_id: the lease (the server's right to its GPU).
-            hours: time of the protection, one of `KEEP_HOURS`.
+            hours: time of the protection. Only the numbers that the page offers (`KEEP_HOURS`) are allowed.
             why: the administrator's reason.
             admin: name of the administrator.
 
@@ -335,7 +335,7 @@ class AdminOrders:
         Users read it in the panel, on their next page, and by webhook or e-mail if these are configured.
 
         Args:
-            place: UUID of the card, `MACHINE`, or the name of a node.
+            place: UUID of the card, the name of a node, or `MACHINE` for the whole machine.
             text: the message.
             admin: name of the administrator.
 

@@ -55,7 +55,8 @@ class Policies:
         """Read the policy file again if it has changed.
 
         Returns:
-            The rules for `take`, or the problem for `reject`. `None` if the file has not changed.
+            The new rules, which the caller passes to `take`, or the problem with the file, which the caller passes to
+            `reject`. `None` if the file has not changed.
         """
         path = self.base.policy_file
         # in a thread, so that a slow disk does not block the event loop

@@ -203,7 +203,7 @@ class StopRunner(ServerEvidence):
             transaction.state.clear_highest_use(looked)
 
     async def _judge_all(self, now: datetime) -> list[_Judgement]:
-        """Decide about every server (see `_judge`), in batches between which other tasks run."""
+        """Return the decision about every server (see `_judge`). Other tasks run between batches of servers."""
         return [self._judge(facts, now) async for facts in in_batches(self.state.facts.values(), AT_A_TIME)]
 
     def _judge(self, facts: ServerFacts, now: datetime) -> _Judgement:
@@ -332,7 +332,7 @@ class StopRunner(ServerEvidence):
 
         Args:
             facts: what the service remembers of the server.
-            decision: the decision, which in a dry run names the stop that would be made without it.
+            decision: the decision. In a dry run, it contains the one that would be made without the dry run.
             now: the present time of the running clock, which stands still while hub or service is down.
         """
         would = decision.would

@@ -153,7 +153,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         """Identify the caller by the request line and the headers.
 
         Returns:
-            `None` on a route that anybody may use.
+            The hub, a user's server, or a person (a user or service). `None` on a route that anybody may use.
 
         Raises:
             Forbidden: the caller may not use the route.

@@ -72,7 +72,7 @@ def read(kind: type[T], body: bytes) -> T:
 
     Raises:
         BadInput: not JSON, a missing field, a wrong type, a value out of range, or an unknown field. Unknown fields are
-            skipped if `kind` is in `OF_ANY_VERSION`.
+            skipped if `kind` is a message that another version of this product may send (`OF_ANY_VERSION`).
     """
     raw = _json(body)
     if not isinstance(raw, dict):

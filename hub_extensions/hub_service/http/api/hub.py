@@ -132,7 +132,7 @@ class HubForm(PageRoute):
     """GET: everything that the spawn form of one user needs."""
 
     async def get(self) -> None:
-        """Answer with a `FormState`.
+        """Answer with the offers and the other values of the spawn form (`FormState`).
 
         Query: user, server, group (repeated), admin (0 or 1). Header: the language of the page.
         """
@@ -150,7 +150,10 @@ class HubOverview(PageRoute):
     """GET: one user's tickets (places in line), servers, and failed starts."""
 
     async def get(self) -> None:
-        """Answer with a `UserOverview`. Query: user. Header: the language of the page."""
+        """Answer with the user's tickets (places in line), servers and failed starts (`UserOverview`).
+
+        Query: user. Header: the language of the page.
+        """
         self.only_queries("user")
         user = self.get_query_argument("user")
         await self.note_language(user)

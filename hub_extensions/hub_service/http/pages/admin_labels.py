@@ -134,7 +134,7 @@ def receipt(order: str, whose: str, why: str, t: Catalogue, number: int = 0) -> 
     """Return two sentences about an administrator's order (such as to stop a server): its effect, and who is notified.
 
     Args:
-        order: which order it is: the last part of its address in `ADMIN_PAGES`.
+        order: which order it is: the last part of its address in `ADMIN_PAGES`, such as ``drain``.
         whose: the user, device or node that the order concerns, as the page calls it.
         why: the administrator's reason.
         t: translates into the administrator's language.
