@@ -99,6 +99,9 @@ class HubAnswers:
         """Return whether the last answer about a token is recent enough to be used.
 
         The answer that a token is invalid is always recent enough.
+
+        Args:
+            known: the token with the hub's last answer about it.
         """
         return known.is_void or time.monotonic() - known.asked_at < self._seconds
 

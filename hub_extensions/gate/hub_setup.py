@@ -292,7 +292,12 @@ def _connect_url(config: GateConfig, namespace: str) -> str:
 
 
 def _inner_hub(c: Any, base_url: str) -> str:
-    """Return the hub's API address for servers and services, from the hub's settings such as ``hub_connect_url``."""
+    """Return the hub's API address for servers and services, from the hub's settings such as ``hub_connect_url``.
+
+    Args:
+        c: the hub's configuration.
+        base_url: the hub's base URL.
+    """
     for key in ("hub_connect_url", "hub_bind_url"):
         place = urlsplit(str(value_of(c, "JupyterHub", key) or "").replace("//*", "//127.0.0.1"))
         if place.hostname:

@@ -110,7 +110,13 @@ class PortalPage(RequestHandler):
 
 
 def health_text(health: AppHealth, now: datetime, t: Catalogue) -> tuple[str, str]:
-    """Return a symbol and a text for an app's health. Pages always show both."""
+    """Return a symbol and a text for an app's health. Pages always show both.
+
+    Args:
+        health: whether the app answers, and since when it does not.
+        now: the present time.
+        t: the reader's catalogue (the texts in one language).
+    """
     if health.state == "unknown":
         return "?", t("not known")
     if health.state == "up":
@@ -121,9 +127,14 @@ def health_text(health: AppHealth, now: datetime, t: Catalogue) -> tuple[str, st
 
 
 def remaining_text(ends: datetime, now: datetime, t: Catalogue) -> str:
-    """Return when a server stops, such as ``stops in 2 hours``.
+    """Return in how much time a server stops, such as ``stops in 2 hours``.
 
     A time of day is not used, because the user's time zone is not known.
+
+    Args:
+        ends: when the server stops.
+        now: the present time.
+        t: the reader's catalogue (the texts in one language).
     """
     return t("stops in %1", wording.about(max(0.0, (ends - now).total_seconds()), t))
 

@@ -293,7 +293,7 @@ class AwayPage(GatePage):
     """Handler of ``/_gate/away/NAME``, which a proxy shows if an app does not answer."""
 
     def get(self, name: str) -> None:
-        """Show the page, whatever the method of the request.
+        """Show the page about the app with this name, whatever the method of the request.
 
         The app's title is shown only if the request has the proxy's secret, because strangers must not learn which apps
         exist.

@@ -149,6 +149,10 @@ class _RequestDelegate(HTTPMessageDelegate):
 
         A check is a proxy's question whether a request may pass to an app. Only the type of the exception is logged:
         its text may contain a header's value.
+
+        Args:
+            problem: the exception.
+            check: the check.
         """
         log.error("a check failed: %s", type(problem).__name__)
         self._write(503, {**JSON, "Retry-After": RETRY_SECONDS}, message("hub-away", 503), check.method)

@@ -291,6 +291,10 @@ class GpuKubeSpawner(PodSpawner):
     async def _make_create_pod_request(self, pod: V1Pod, request_timeout: float) -> bool:
         """Create the pod as KubeSpawner does, after checking that hooks have not changed the GPUs of its lease.
 
+        Args:
+            pod: the manifest, as the administrator's hooks have left it.
+            request_timeout: longest time of the request to the API server, in seconds.
+
         Returns:
             True if the pod was created; False if KubeSpawner has to try again.
 

@@ -181,7 +181,7 @@ def _print_nodes(console: Console, survey: PoolSurvey) -> None:
 
 
 def request_text(ask: PodAsk) -> str:
-    """Return everything that an offer changes in a pod (limits, labels, scheduler and so on), on one line."""
+    """Return on one line everything that an offer asks of a pod, such as limits, labels and the scheduler."""
     parts = [f"{key}={value}" for key, value in ask.limits.items()]
     parts += [f"annotation {key}={value}" for key, value in ask.annotations.items()]
     parts += [f"label {key}={value}" for key, value in ask.labels.items()]

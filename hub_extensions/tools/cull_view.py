@@ -32,7 +32,7 @@ def culling_view(state_dir: Path, url: str | None, token: str | None) -> Culling
 
 
 def as_json(view: CullingView) -> str:
-    """Return the GPU service's decisions as JSON, for programs."""
+    """Return the GPU service's decisions (see `culling_view`) as JSON, for programs."""
     return _VIEW.dump_json(view, indent=2).decode()
 
 

@@ -40,7 +40,7 @@ class StoreFile:
 
     @classmethod
     def of(cls, state_dir: Path) -> StoreFile:
-        """Return the database file that the GPU service's settings name.
+        """Return the database file that the GPU service's settings in this state folder name.
 
         Raises:
             StoreRefused: the settings are missing, or the database is not a file.

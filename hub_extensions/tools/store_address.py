@@ -11,7 +11,7 @@ from hub_extensions.hub_service.setup.state_dir import SETTINGS_FILE
 
 
 def store_address(state_dir: Path) -> str:
-    """Return the URL of the GPU service's database, from the settings with which the service was started.
+    """Return the URL of the GPU service's database, from the settings in the service's state folder.
 
     Raises:
         SettingsError: the settings are missing or cannot be read.

@@ -119,7 +119,7 @@ class Connections:
         return victim
 
     def note_request(self, one: Hashable) -> None:
-        """Record that a whole request has arrived on this connection.
+        """Record that a whole request has arrived on the connection `one`.
 
         When there is no room, connections that have been silent longer are closed before this one.
         """
@@ -152,11 +152,11 @@ class Connections:
         return victim
 
     def is_known(self, one: Hashable) -> bool:
-        """Return whether a request on this connection has proved that it comes from the hub or a user's server."""
+        """Return whether a request on the connection `one` has proved that it comes from the hub or a user's server."""
         return one in self._caller
 
     def leave(self, one: Hashable) -> None:
-        """Remove a closed connection from the list of open ones. Can be called twice."""
+        """Remove the closed connection `one` from the list of open connections. Can be called twice."""
         self._forget(one)
         self._at.pop(one, None)
 

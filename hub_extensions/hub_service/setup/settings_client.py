@@ -133,7 +133,11 @@ class RemoteSettings:
         return True
 
     def refused(self, problem: HubRefused) -> None:
-        """Handle a hub that refuses the service's token. If it has done so for `TOKEN_SECONDS`, this service ends."""
+        """Handle a hub that refuses the service's token. If it has done so for `TOKEN_SECONDS`, this service ends.
+
+        Args:
+            problem: the hub's refusal of a request. A refusal for another reason than the token changes nothing.
+        """
         if problem.status not in (401, 403):
             return
         now = self._clock()

@@ -161,6 +161,8 @@ def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str])
     """Add the event for a ticket that waits in line: position, expected wait, and why it waits.
 
     Args:
+        start: the start, whose waiting page shows the event.
+        state: the status of the ticket (the user's place in line).
         titles: offer id -> the administrator's title.
     """
     offer, wait = state.offer or start.offers[0], state.wait
@@ -258,6 +260,7 @@ def report_starting(start: Start, titles: Mapping[str, str]) -> None:
     """Add the event for a start that has been admitted: its server is now launched.
 
     Args:
+        start: the start, whose waiting page shows the event.
         titles: offer id -> the administrator's title.
     """
     offer, start.begun = start.offer, start.begun or datetime.now(timezone.utc)
@@ -302,6 +305,7 @@ def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None
     """Add the event for the pod of an admitted start: it waits for a place in the cluster, or is starting.
 
     Args:
+        start: the start, whose waiting page shows the event.
         state: what is known of the pod; a state without reasons adds no event.
         titles: offer id -> the administrator's title.
     """
@@ -334,6 +338,7 @@ def report_cluster_away(start: Start, reasons: tuple[Reason, ...], titles: Mappi
     """Add the event for a cluster that does not accept the server now, so that the start is retried.
 
     Args:
+        start: the start, whose waiting page shows the event.
         reasons: the sentences for the user.
         titles: offer id -> the administrator's title.
     """

@@ -64,7 +64,11 @@ def rejection_of(status: int, body: str, queue: str = "") -> ApiRejection:
 
 
 def cluster_away(log_message: str) -> ApiRejection:
-    """Return the rejection for an API server that does not answer, or reports that it is not available."""
+    """Return the rejection for an API server that does not answer, or reports that it is not available.
+
+    Args:
+        log_message: the cluster's own text, for the hub's log.
+    """
     return _away("cluster-away", "cluster-silent", log_message)
 
 

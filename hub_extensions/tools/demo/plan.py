@@ -120,7 +120,7 @@ class Demo:
 
 
 def people(count: int) -> tuple[str, ...]:
-    """Return the names of the demo's users: first names, then numbered ones."""
+    """Return the names of this number of demo users: first names, then numbered ones."""
     return FIRST_NAMES[:count] + tuple(f"user-{number}" for number in range(len(FIRST_NAMES) + 1, count + 1))
 
 

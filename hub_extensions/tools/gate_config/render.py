@@ -150,7 +150,7 @@ def _variable(name: str) -> str:
 
 
 def _indented(text: str, spaces: int) -> str:
-    """Indent a part of a proxy's configuration and remove its last line break."""
+    """Indent a part of a proxy's configuration by this number of spaces, and remove its last line break."""
     return indent(text.rstrip("\n"), " " * spaces)
 
 

@@ -166,7 +166,7 @@ def read_manifests(places: Iterable[Path], depth: int = 0) -> list[Tree]:
 
 
 def read_chart(place: Path) -> tuple[Tree, Tree, Tree]:
-    """Read a chart from an archive or a folder.
+    """Read the chart at `place`, an archive or a folder.
 
     Returns:
         ``Chart.yaml``, the JSON schema of the values, and the chart's own values.

@@ -168,11 +168,11 @@ class Release:
         return key, self.at(key)
 
     def tree(self, dotted: str) -> Tree:
-        """Return the mapping at a key; an empty one if the key is missing or its value is not a mapping."""
+        """Return the mapping at a dotted key; an empty one if the key is missing or its value is not a mapping."""
         return as_tree(self.at(dotted))
 
     def items(self, dotted: str) -> Sequence[Any]:
-        """Return the list at a key; an empty one if the key is missing or its value is not a list."""
+        """Return the list at a dotted key; an empty one if the key is missing or its value is not a list."""
         return as_list(self.at(dotted))
 
     def variables(self, dotted: str) -> Tree:

@@ -197,6 +197,9 @@ class ForecastState:
 
         The report also has the age of the likely waits that were computed last. The age is `None` before they are first
         computed, or if they are too old to be shown.
+
+        Args:
+            clock: the running clock, which stands still while the hub is away.
         """
         waits = self.fresh(clock.elapsed())
         views = {} if self.waits is None else self.waits.pools
@@ -239,7 +242,7 @@ class ForecastState:
             self._take(given)
 
     def restore(self, still_open: Iterable[Given]) -> None:
-        """Restore, after a restart, the stored forecasts whose outcome is not known yet."""
+        """Restore, after a restart, the stored forecasts that are still open: their outcome is not known yet."""
         for given in still_open:
             self._take(given)
 

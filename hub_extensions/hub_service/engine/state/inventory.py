@@ -87,7 +87,7 @@ class Inventory:
         return True
 
     def _take_cluster(self, snapshot: ClusterSnapshot) -> bool:
-        """Replace what was read last from the cluster. Return `False` if nothing has changed."""
+        """Replace what was read last from the cluster by this snapshot. Return `False` if nothing has changed."""
         self.read_at = self.clock.now()
         self.problem = ""
         if snapshot == self.cluster:

@@ -574,6 +574,9 @@ class State(Inventory):
     async def take_cluster(self, snapshot: ClusterSnapshot) -> None:
         """Replace what was read last from the cluster, and store its offers and the names of its pools.
 
+        Args:
+            snapshot: what was read now.
+
         Raises:
             StoreUnavailable: the name of a new pool (devices of one kind) cannot be stored, so the pool is not offered
                 yet; nothing has changed.
