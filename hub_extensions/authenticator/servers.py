@@ -61,8 +61,9 @@ class UserServers:
         self._client: HttpClient | None = None
 
     def facts(self, user: Any) -> Sequence[ServerFact]:
-        """Return for each of the user's active servers whether it has a lease (a share of a GPU) and whether it is
-        starting.
+        """Return for each of the user's active servers whether it has a lease and whether it is starting.
+
+        A lease is the right to a share of a GPU.
         """
         return [
             ServerFact(spawner.name, has_lease=bool(_lease(spawner)), waits=spawner.pending == "spawn")

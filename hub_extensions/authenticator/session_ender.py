@@ -539,9 +539,12 @@ class SessionEnder:
             self._roll_back()
 
     async def _ask_servers(self, user: Any) -> tuple[str, ...]:
-        """Instruct a user's servers to check their visitors with the hub again; return the names of those that did.
+        """Instruct a user's servers to check their visitors with the hub again. Return which servers did so.
 
         Servers that did not answer are instructed again later.
+
+        Returns:
+            The names of the servers that have checked their visitors.
         """
         asked = await self._servers.ask_again(user)
         if asked.silent:

@@ -67,7 +67,7 @@ class KnownToken:
     def forget(self) -> None:
         """Invalidate what the hub answered about this token, also in a request in progress.
 
-        A sign-out may have changed it.
+        A sign-out may have made the answer wrong.
         """
         self.asked_at = self.failed_at = float("-inf")
         self.times_ended += 1

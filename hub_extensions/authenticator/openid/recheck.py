@@ -433,8 +433,9 @@ class ProviderRecheck:
         self._unanswered[session] = RecheckFailure(time.monotonic(), 1 if before is None else before.times + 1)
 
     def _set_pause(self, *, answers: bool) -> None:
-        """Set the pause until the next check of any session. It is 0 if the provider answers, else twice the last
-        pause.
+        """Set the pause until the next check of any session.
+
+        The pause is 0 if the provider answers, else twice the last pause.
 
         Args:
             answers: the provider answered, even if its answer could not be used.

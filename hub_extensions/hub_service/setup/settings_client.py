@@ -81,7 +81,7 @@ class RemoteSettings:
         """Ask the hub for the settings once a minute, and end this service if they have changed.
 
         Args:
-            may_be_new: whether the hub may have been restarted. If so, it is asked at once.
+            may_be_new: whether the hub may have been restarted. If so, the hub is asked at once.
 
         Returns:
             Whether the service ends.

@@ -111,7 +111,7 @@ class Replay:
 def shown(
     log: Log, waits: Sequence[RecordedWait], first: int, since: int, rules: Rules = RULES
 ) -> list[ScoredForecast]:
-    """Return the forecasts for the sessions of the test (the scored part of the log).
+    """Return the forecasts for the sessions of the test (the scored part of the log), with the real waits.
 
     Args:
         waits: the recording, in the order in which the sessions started.

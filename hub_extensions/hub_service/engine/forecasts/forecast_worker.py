@@ -50,7 +50,10 @@ class ForecastWorker:
         return None if process is None or process.poll() is not None else process.pid
 
     def begin_history(self) -> None:
-        """Start to load a history of past uses into the worker process, by `ForecastCalculator.begin_history`."""
+        """Have the worker process start to load a history of past uses (one server's time with a GPU each).
+
+        `add_page` is then called for each page of the history, and `load_history` at the end.
+        """
         self._ask("begin_history")
 
     def add_page(self, page: Sequence[Stay]) -> None:

@@ -132,7 +132,8 @@ class ForgottenPods:
     async def remove(self) -> None:
         """Delete the pods that have been forgotten for `ClusterConfig.forgotten_after`, if the administrator allows it.
 
-        Each deletion is written to the journal (the log of decisions). None is deleted while the hub does not answer.
+        Each deletion is written to the journal (the log of decisions). While the hub does not answer, no pod is
+        deleted.
         """
         if not self.config.delete_orphaned_pods or not self.state.hub_view.is_up:
             return

@@ -558,9 +558,9 @@ class LocalLeases:
     def processes(self, lease: Lease) -> tuple[Process, ...]:
         """Return the processes that hold an ending lease (right to a GPU).
 
-        They carry its mark (the lease's id in their environment). If no process carries it, the processes are returned
-        that the driver lists on its device. A process that has lost its mark (``env -u``) is returned here but not
-        ended, because it is not known to which server it belongs.
+        These processes carry the mark of the lease (its id in their environment). If no process carries the mark, those
+        processes are returned that the driver lists on the lease's device. A process without the mark is returned here
+        but not ended, because it is not known to which server the process belongs. The mark is lost by ``env -u``.
         """
         left, sample = self._left(lease), self.state.samples.get(lease.uuid)
         if left or lease.state is not LeaseState.ENDING or sample is None:

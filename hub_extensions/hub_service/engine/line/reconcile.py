@@ -64,7 +64,7 @@ class ServiceApart(Protocol):
         This method is called after every list of servers that the hub has sent.
 
         Args:
-            may_be_new: whether the hub may have been restarted. If so, it is asked for its settings at once.
+            may_be_new: whether the hub may have been restarted. If so, the hub is asked for its settings at once.
         """
 
     def refused(self, problem: HubRefused) -> None:
@@ -206,7 +206,9 @@ class Reconciler:
     # -------------------------------------------------------------- what the hub reports
 
     async def _take_hub_view(self, servers: Servers, read_at: float, transaction: Transaction) -> None:
-        """Replace what the hub listed last, and record activity in the new list that a user has forged.
+        """Replace what the hub listed last by a new list of its servers.
+
+        If a user has forged times of activity in the new list, they are written to the journal (the log of decisions).
 
         Args:
             servers: the new list.

@@ -703,7 +703,7 @@ class State(Inventory):
 
     @property
     def returns(self) -> Mapping[ServerKey, ServerReturn]:
-        """Servers that start again, or have started again, without a GPU, because it was taken or given back."""
+        """Servers that start again, or have started again, without a GPU, because their GPU was taken or given back."""
         return {(stop.user, stop.server): stop.back for stop in self.stops.values() if stop.back is not None}
 
     def live_ticket(self, user: str, server: str) -> Ticket | None:

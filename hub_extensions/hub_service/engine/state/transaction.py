@@ -143,7 +143,8 @@ class Transaction:
             reason: the sentence for the user.
             actor: the person or program that ended it, for the journal (the store's log of decisions).
             evidence: what supports the reason, for the journal.
-            meta: single values to store in the same commit (`engine.state.meta`). `None` without such values.
+            meta: name -> JSON of single values to store in the same commit (`engine.state.meta`). `None` without such
+                values.
             then: further sentences after `reason`, which the page of the start and the journal show.
 
         Raises:

@@ -168,7 +168,7 @@ class Dcgm:
         return kept.use
 
     def why_not(self, lease: Lease) -> str:
-        """Return why Prometheus' last answer lacked the use of a lease's GPU, as a key of `core.gpu.dcgm.WHY`.
+        """Return why Prometheus' last answer lacked the use of a lease's GPU, as a code (a key of `core.gpu.dcgm.WHY`).
 
         A lease is a server's right to its GPU. "" if the answer contained it, or without an answer.
         """

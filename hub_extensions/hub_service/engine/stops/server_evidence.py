@@ -74,7 +74,8 @@ class ServerEvidence:
         Args:
             facts: what the service remembers of the server.
             known: the measurements and limits of this moment. If `None`, they are gathered here.
-            orders: the orders to stop the server that the decision assumes. `None` for the present ones.
+            orders: the orders to stop the server on which the decision is based. `None` for those that are in force
+                now.
         """
         known, now = known or self.known(facts), self.state.clock.now()
         evidence = self.evidence(facts, known)

@@ -138,7 +138,7 @@ def failed_row(state: State, stop: StopRecord, fault: StopFault, why: Reason) ->
         state: the present state.
         stop: the record of the stop.
         fault: why it has passed its deadline.
-        why: the same as a sentence.
+        why: this reason as a sentence.
     """
     since = stop.delayed_since or state.clock.now()
     seen = explain("seen-fault", fault=fault.value, at=state.clock.wall(since))

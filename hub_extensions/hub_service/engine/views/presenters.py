@@ -45,8 +45,9 @@ VOID = "void"
 def wait(forecast: WaitForecast) -> Wait:
     """Convert the forecast of a wait to a message.
 
-    The likely times are rounded to whole steps, P10 down and P90 up, because they are not exact to the minute. If P90
-    is more than three times P10, the steps are coarse.
+    The likely times are rounded to whole steps, because they are not exact to the minute. P10, the time before which
+    one of ten users starts, is rounded down. P90, the time before which nine of ten start, is rounded up. If P90 is
+    more than three times P10, the steps are coarse.
     """
 
     def seconds(value: timedelta | None) -> float | None:
