@@ -130,7 +130,7 @@ class HubAnswers:
         others wait in turns by address and token prefix, so that a flood of invented tokens does not occupy the hub.
 
         Args:
-            token: the token.
+            token: the token that is checked.
             address: address of the client; "" if it is not known.
 
         Returns:
@@ -161,7 +161,7 @@ class HubAnswers:
 
         Args:
             address: address of the client, among whose tokens the places in the queue are shared fairly.
-            token: the token.
+            token: the token that is checked.
 
         Returns:
             False if the check is refused because too many unknown tokens wait; `_pass_turn` must not be called.

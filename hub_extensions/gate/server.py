@@ -76,7 +76,7 @@ class _RequestDelegate(HTTPMessageDelegate):
     """Receives one request. A check of a proxy is answered here, every other request by tornado's handlers.
 
     Args:
-        gate: the gate.
+        gate: decides about checks.
         connection: the connection on which the request came.
         usual: returns tornado's own receiver of the request, to which every other request is passed.
     """
@@ -152,7 +152,7 @@ class _RequestDelegate(HTTPMessageDelegate):
 
         Args:
             problem: the exception.
-            check: the check.
+            check: the unanswered check.
         """
         log.error("a check failed: %s", type(problem).__name__)
         self._write(503, {**JSON, "Retry-After": RETRY_SECONDS}, message("hub-away", 503), check.method)

@@ -180,7 +180,7 @@ async def wait_for_database(lock: DatabaseLock, lifetime: Lifetime) -> bool:
     """Wait until no other GPU service holds the lock in the database, and take it.
 
     Args:
-        lock: the lock.
+        lock: this service's access to the lock.
         lifetime: ends the wait if the service has to stop.
 
     Returns:

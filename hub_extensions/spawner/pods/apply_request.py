@@ -177,7 +177,7 @@ def set_resources(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
     """Add the offer's limits to the server's container, and its resource claim to the pod if the offer uses DRA.
 
     Args:
-        pod: the pod.
+        pod: the manifest of the pod, which is changed and returned.
         ask: what the offer asks of a pod.
     """
     container = server_container(pod)
@@ -209,7 +209,7 @@ def add_affinity(pod: V1Pod, *, labels: Mapping[str, Collection[str]]) -> V1Pod:
     """Require that the pod runs on a node with these labels.
 
     Args:
-        pod: the pod.
+        pod: the manifest of the pod, which is changed and returned.
         labels: label -> its accepted values. A label without values must be missing on the node.
     """
     if not labels:
@@ -261,7 +261,7 @@ def set_metadata(pod: V1Pod, *, ask: PodAsk, lease: str, offer: OfferId, start: 
     """Add the labels and annotations that the offer asks for, and label the pod with its offer and lease.
 
     Args:
-        pod: the pod.
+        pod: the manifest of the pod, which is changed and returned.
         ask: what the offer asks of a pod.
         lease: id of the lease; "" for CPU only, and the pod gets no label for it.
         offer: id of the offer.

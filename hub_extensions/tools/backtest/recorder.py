@@ -73,8 +73,8 @@ class Recorder:
     """Replays one log on one pool and records the waits.
 
     Args:
-        log: the log.
-        pool: the pool.
+        log: the sessions to replay.
+        pool: the GPUs on which they are replayed.
         seeds: random seeds. Our forecast is made once with each of them.
         since: number of the first session for which forecasts are made.
         progress: share of the sessions that report when they will end.

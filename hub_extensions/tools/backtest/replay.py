@@ -80,8 +80,8 @@ class Replay:
     """Replays one log on one pool (a set of equal GPUs), and returns the forecasts that the service would have shown.
 
     Args:
-        log: the log.
-        pool: the pool.
+        log: the sessions to replay.
+        pool: the GPUs on which they are replayed.
         seeds: random seeds. Our forecast is made once with each of them.
         progress: share of the sessions that report when they will end.
         every: a forecast is made for every n-th wait only.

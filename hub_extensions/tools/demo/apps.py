@@ -153,7 +153,7 @@ def running(
     """Run both apps while the block runs. The block begins when they answer.
 
     Args:
-        apps: the apps.
+        apps: the two apps of the demo.
         variables: environment variables of their processes.
         stop: set if the demo should end; then the start is not waited for.
         answers: returns whether a program answers at an address.

@@ -77,7 +77,7 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
 
     Args:
         proxy: kind of the proxy, such as ``nginx`` (a key of `TEMPLATES`); ``policies`` for the apps' NetworkPolicies.
-        apps: the apps.
+        apps: the apps of the catalogue.
         settings: further values.
 
     Raises:

@@ -90,7 +90,7 @@ def sites_of(apps: Sequence[App], portal: str) -> tuple[Site, ...]:
     """Return the public hosts of these apps and of the portal (the page with the links to all apps).
 
     Args:
-        apps: the apps.
+        apps: the apps of the catalogue.
         portal: the gate's public address, at which the portal is.
 
     Raises:

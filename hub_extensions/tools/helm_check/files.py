@@ -108,14 +108,15 @@ def _lost(earlier: ValuesFile, later: ValuesFile, path: Path, is_own: bool, defa
 
 
 def _names(path: Path, items: list[Any]) -> str:
-    """Return names of the entries of a list, for a finding; a few names are enough.
+    """Return the names of at most three entries of a list, for a finding.
 
-    An entry that is a mapping is named by its ``name``, or else by its keys. Entries that are texts are left out,
-    because they may be passwords. Only in lists of ``hub.config.GpuOffers`` texts are the ids of offers, and are named.
+    An entry that is a mapping is named by its ``name`` or title, or else by its keys. Entries that are texts are left
+    out, because they may be passwords. Only the texts in lists of ``hub.config.GpuOffers`` are named, because they are
+    ids of offers.
 
     Args:
         path: key of the list in the values.
-        items: the entries.
+        items: the entries of the list.
     """
     has_texts = path[:3] == ("hub", "config", "GpuOffers")
 

@@ -96,7 +96,7 @@ class ForecastState:
         The verdict is returned unchanged if no wait is known.
 
         Args:
-            ticket: the ticket.
+            ticket: the place in line of a server's user.
             verdict: the answer of admission.
             offer: the offer in whose line the ticket's position is counted.
             clock: the running clock, which stands still while the hub is away.
@@ -138,7 +138,7 @@ class ForecastState:
 
         Args:
             waits: the likely waits as they were computed last.
-            ticket: the ticket.
+            ticket: the place in line of a server's user.
             offer: the offer in whose line its position is counted.
         """
         return self._pool(waits, ticket, offer, waits.tickets.get(ticket.id))
@@ -152,7 +152,7 @@ class ForecastState:
 
         Args:
             waits: the likely waits as they were computed last.
-            ticket: the ticket.
+            ticket: the place in line of a server's user.
             offer: the offer in whose line its position is counted.
             likely: the ticket's likely wait. `None` if it is unknown; the pool of `offer` is returned then.
         """
@@ -281,7 +281,7 @@ class ForecastState:
 
         Args:
             server: name of the user and of the server.
-            report: the report.
+            report: the reported end.
             started: when the server was ready, by the running clock.
             clock: the running clock, which stands still while the hub is away.
 

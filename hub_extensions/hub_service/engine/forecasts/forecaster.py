@@ -70,7 +70,7 @@ class Forecaster:
     """Has the likely waits of users in line computed, and puts them into the state.
 
     Args:
-        state: the state.
+        state: the state of the line, of servers and of devices.
         store: the database, from which the history of past uses is read.
         transaction: writes the forecasts that users were given.
         calculator: computes the waits. A `ForecastWorker` does so in a process of its own.
@@ -249,7 +249,7 @@ class Forecaster:
         computation will be done. If both are known, the earlier one is returned; `None` if neither is known.
 
         Args:
-            lease: the lease.
+            lease: a server's right to its GPU.
             now: by the running clock, which stands still while the hub is away.
         """
         server = lease.user, lease.server

@@ -72,7 +72,7 @@ class ClusterLeases:
     """Reads the cluster and ends leases (servers' rights to a GPU) whose pod is gone.
 
     Args:
-        state: the state.
+        state: the state of the line, of servers and of devices.
         transaction: changes the state.
         cluster: the watches of the cluster's API server.
         config: the settings of the cluster.
@@ -332,7 +332,7 @@ class ClusterLeases:
         """Return whether the node of a pod has stopped responding. `None` if the node is unknown.
 
         Args:
-            pod: the pod.
+            pod: what was read of the pod.
             view: what was read from the cluster, with the nodes.
         """
         if view.nodes is None or not pod.node:
@@ -518,7 +518,7 @@ def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -
     Args:
         known: the mapping that is changed.
         key: lease id, or user and server. Nothing is entered if it is empty or `None`.
-        pod: the pod.
+        pod: what was read of the pod.
         home: the hub's own namespace.
     """
     other = known.get(key) if key else pod
@@ -532,7 +532,7 @@ def _pool_of(pod: PodFacts, survey: PoolSurvey) -> str | None:
     If several pools have that resource, the pool with the pod's node is returned.
 
     Args:
-        pod: the pod.
+        pod: what was read of the pod.
         survey: the pools, as the cluster was read last.
     """
     wanted = [pool for pool in survey.pools.values() if pod.requests.get(pool.resource)]

@@ -89,7 +89,7 @@ class LocalLeases:
     """Reads the processes and GPUs of one machine, and ends leases (servers' rights to a GPU) whose device is free.
 
     Args:
-        state: the state.
+        state: the state of the line, of servers and of devices.
         transaction: changes the state.
         gpus: reads the machine's GPUs.
 

@@ -79,7 +79,7 @@ class Reconciler:
     """Compares the state with the hub's list of servers, and corrects the state where they differ.
 
     Args:
-        state: the state.
+        state: the state of the line, of servers and of devices.
         transaction: changes the state.
         hub: the hub's API.
         leases: finds out which processes or pods of servers are alive.
@@ -491,7 +491,7 @@ class Reconciler:
         and the journal (the log of decisions) gets a row.
 
         Args:
-            lease: the lease.
+            lease: a server's right to its GPU.
             server: the server, as the hub lists it.
 
         Returns:

@@ -63,7 +63,7 @@ class Rights:
         """Check whether the user of a ticket (place in line) may have an offer (an option of the spawn form).
 
         Args:
-            ticket: the ticket.
+            ticket: the place in line of a server's user.
             offer_id: id of the offer.
 
         Returns:

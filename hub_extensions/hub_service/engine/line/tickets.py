@@ -56,7 +56,7 @@ class Tickets:
     """Creates, admits and ends tickets (users' places in line), and publishes changes of their statuses.
 
     Args:
-        state: the state.
+        state: the state of the line, of servers and of devices.
         hub: the hub's API, to check at admission whether the user still has the right to the offer.
         service_url: URL of this service, which the extension in each user's server calls.
         simulate: the layout of simulated GPUs, for the servers' extensions. `None` if the GPUs are real.
@@ -383,7 +383,7 @@ class Tickets:
 
         Args:
             ticket: the user's place in line.
-            offer: the offer.
+            offer: id of the offer.
             why: the reason for the user.
             transaction: writes the change.
         """

@@ -138,7 +138,7 @@ class Transaction:
         If the ticket was admitted, its lease (right to a GPU) ends too.
 
         Args:
-            ticket: the ticket.
+            ticket: the place in line of a server's user.
             event: what ended the ticket.
             reason: the sentence for the user.
             actor: the person or program that ended it, for the journal (the store's log of decisions).
@@ -176,7 +176,7 @@ class Transaction:
         quota caused the failure, the offer is held back.
 
         Args:
-            ticket: the ticket.
+            ticket: the place in line of a server's user.
             report: the hub's report of the failure.
         """
         reason, *then = failed_starts.reasons_of(report)
@@ -233,7 +233,7 @@ class Transaction:
         """End a ticket (place in line) because its server is ready, and return the ticket's last status.
 
         Args:
-            ticket: the ticket.
+            ticket: the place in line of a server's user.
             lease: the server's right to its GPU, which is running from now on. `None` for CPU only.
         """
         now = self.state.clock.now()
@@ -264,7 +264,7 @@ class Transaction:
         the end of the ticket (place in line), so that no notice is lost. Empty if the user did not ask for a notice.
 
         Args:
-            ticket: the ticket.
+            ticket: the place in line of a server's user.
             facts: what culling knows about the server.
         """
         notice_config, offer = self.state.notices.config, self.state.offer(facts.offer)
@@ -344,7 +344,7 @@ class Transaction:
 
         Args:
             kind: what was decided, as a code such as ``admitted``.
-            ticket: the ticket.
+            ticket: the place in line of a server's user.
             text: why it was decided.
             actor: who caused it: ``user``, ``admin <name>``, ``hub`` or ``service``.
             evidence: the figures behind the decision; "" without figures.
@@ -377,7 +377,7 @@ class Transaction:
 
         Args:
             kind: what was decided, as a code such as ``stopped``.
-            lease: the lease.
+            lease: a server's right to its GPU.
             text: why it was decided.
             actor: who caused it: ``user``, ``admin <name>``, ``hub`` or ``service``.
             evidence: the figures behind the decision; "" without figures.

@@ -64,7 +64,7 @@ async def stop_signed_out(state: State, transaction: Transactions, report: Signe
     A repeated request does not postpone the stop. Its answer has the time that is left.
 
     Args:
-        state: the state.
+        state: the state of the line, of servers and of devices.
         transaction: changes the state.
         report: the hub's report: the user, the server, its lease, and the time until it has to stop.
 
@@ -117,7 +117,7 @@ async def note_without_session(state: State, transaction: Transactions, reported
     session again.
 
     Args:
-        state: the state.
+        state: the state of the line, of servers and of devices.
         transaction: changes the state.
         reported: the users, as the hub reported them.
     """
@@ -139,7 +139,7 @@ async def give_back(state: State, transaction: Transactions, user: str, server: 
     """Stop a server now because its user gives the GPU back.
 
     Args:
-        state: the state.
+        state: the state of the line, of servers and of devices.
         transaction: changes the state.
         user, server: name of the user and of the server.
         cpu: whether to start the server again without a GPU.
@@ -174,7 +174,7 @@ class AdminOrders:
     """Carries out administrators' orders; a stop is recorded here, and the runner carries it out.
 
     Args:
-        state: the state.
+        state: the state of the line, of servers and of devices.
         transaction: changes the state.
         runner: decides about all servers at once after an order, and carries out stops.
         cluster: the cluster's leases and nodes. `None` on one machine.

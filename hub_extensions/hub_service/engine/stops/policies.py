@@ -110,7 +110,7 @@ class Policies:
         """Return the limits of culling for a server, and the name of the rule that sets them; "" if no rule does.
 
         Args:
-            server: the server.
+            server: user, groups, offer and pool of the server.
             now: the wall-clock time, because rules may apply at certain times only.
         """
         minute = now.replace(second=0, microsecond=0)

@@ -207,7 +207,7 @@ def return_outcome(state: State, back: ServerReturn, why_not: Reason | None = No
     They are the user's notice and a row of the journal (the log of decisions).
 
     Args:
-        state: the state.
+        state: the state of the line, of servers and of devices.
         back: the restart of the server.
         why_not: why the server does not come back. `None` if it is back.
     """

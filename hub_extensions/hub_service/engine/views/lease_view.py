@@ -64,7 +64,7 @@ def lease_info(state: State, evidence: ServerEvidence, watcher: LeaseWatcher, le
         state: the present state.
         evidence: the measurements and the decisions of culling.
         watcher: finds the processes that are left of a server.
-        lease: the lease.
+        lease: a server's right to its GPU.
     """
     device = state.device(lease.device)
     facts = state.facts.get((lease.user, lease.server))

@@ -29,7 +29,7 @@ def overview(
 
     Args:
         state: the present state.
-        user: the user.
+        user: name of the user.
         tickets: the statuses of the user's tickets (places in line).
         servers: the user's servers.
     """

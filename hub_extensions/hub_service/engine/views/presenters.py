@@ -172,7 +172,7 @@ def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock)
     """Convert a ticket (a place in line) for a list of tickets.
 
     Args:
-        ticket: the ticket.
+        ticket: the place in line of a server's user.
         status: its present status. The part of its reason that is meant for the log is left out.
         url: address at which the user opens the server.
         clock: converts times of the running clock (it stands still while the hub is away) to wall-clock time.
@@ -196,7 +196,7 @@ def waiting(
     """Return the status of a waiting ticket (a place in line).
 
     Args:
-        ticket: the ticket.
+        ticket: the place in line of a server's user.
         verdict: the answer of admission: position, reason and forecast.
         alternatives: other offers that the user could have sooner.
         simulated: whether any offer that the user may see is simulated.
@@ -226,7 +226,7 @@ def admitted(
     """Return the status of an admitted ticket (a place in line), whose server may start.
 
     Args:
-        ticket: the ticket.
+        ticket: the place in line of a server's user.
         given: what the server gets: environment variables and the pod's request.
         title: the offer's title.
         simulated: whether the granted device is simulated.
@@ -256,7 +256,7 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
     """Return the status of a ticket (a place in line) that waits no more.
 
     Args:
-        ticket: the ticket.
+        ticket: the place in line of a server's user.
         answer: ``refuse`` if admission refused it, ``ended`` if it ended.
         reason: the sentence for the user.
         clock: converts times of the running clock (it stands still while the hub is away) to wall-clock time.
@@ -281,7 +281,7 @@ def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMess
     """Return the status of a waiting ticket (a place in line) whose position cannot be computed now. The position is 0.
 
     Args:
-        ticket: the ticket.
+        ticket: the place in line of a server's user.
         reason: why the position is unknown.
         clock: converts times of the running clock (it stands still while the hub is away) to wall-clock time.
     """

@@ -26,7 +26,7 @@ def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
     A service is not treated as a user, even if a user has the same name.
 
     Args:
-        engine: the engine.
+        engine: the part of the service that holds the state and decides.
         person: the caller.
         server: name of the server; "" is the default server.
     """
@@ -207,7 +207,7 @@ async def leave(engine: Engine, person: Person, ticket: str) -> None:
     """End a ticket (a place in line): the caller's own, or anybody's for administrators.
 
     Args:
-        engine: the engine.
+        engine: the part of the service that holds the state and decides.
         person: the caller.
         ticket: id of the ticket.
 
