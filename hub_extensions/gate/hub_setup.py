@@ -157,6 +157,8 @@ def _check_addresses(c: Any, config: GateConfig, hub_url: str) -> None:
     then share cookies.
 
     Args:
+        c: the hub's configuration.
+        config: the settings of the gate, with these addresses.
         hub_url: the hub's public address.
 
     Raises:

@@ -114,6 +114,7 @@ def shown(
     """Return the forecasts for the sessions of the test (the scored part of the log), with the real waits.
 
     Args:
+        log: the log that was replayed.
         waits: the recording, in the order in which the sessions started.
         first: number of the first session of the test.
         since: number of the first session with a forecast.

@@ -144,6 +144,7 @@ def _grace(release: Release) -> Findings:
         """Return the key of the values that sets a trait of the spawner; if none does, the key that should set it.
 
         Args:
+            trait: name of the trait.
             otherwise: further keys that can set the trait. They count only if the spawner's own keys do not set it.
         """
         keys = (*spawner_keys(trait)[:2], *otherwise)
