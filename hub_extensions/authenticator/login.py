@@ -77,7 +77,11 @@ class SessionLoginMixin:
         return user
 
     def set_login_cookie(self: Any, user: Any) -> None:
-        """Begin a session, unless this browser already has one of this user, as at a second visit of the login page."""
+        """Begin a session and set the hub's cookie.
+
+        If this browser already has a session of this user, as at a second visit of the login page, that session goes
+        on. A sign-in with `login_user` always begins a new one.
+        """
         sign_on = self.authenticator.sign_on
         session = sign_on.session_of(self)
         if self._sign_on_new or session is None or session.user_id != user.id:

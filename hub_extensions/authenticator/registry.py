@@ -174,8 +174,9 @@ class SessionRegistry:
         return [(session, cause) for session, cause in judged if cause is not None]
 
     def ended_recently(self) -> Iterable[SignOnSession]:
-        """Return the sessions that ended within `LATE_TOKENS`, for which a late request may still have received a
-        token.
+        """Return the sessions that ended within `LATE_TOKENS`.
+
+        A request that was in progress when its session ended may still have received a token of the session.
         """
         since = self._now() - LATE_TOKENS
         return [each for each in self._ended.values() if each.ended is not None and each.ended >= since]

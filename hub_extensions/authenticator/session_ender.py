@@ -265,7 +265,8 @@ class SessionEnder:
     def _follow(self, events: Sequence[SignOnEvent], stops: Sequence[PendingStop]) -> None:
         """Do what remains after the end of sessions has been committed: log the events, and stop the servers.
 
-        Tokens that late requests received are deleted, too.
+        A request that was in progress when its session ended may still receive a token or an OAuth code of the session
+        from the hub. These are deleted `LATE_SECONDS` (5 s) later.
 
         Args:
             events: events of the audit log about the end.
@@ -329,7 +330,10 @@ class SessionEnder:
         return deleted, kept
 
     def delete_late_tokens(self) -> None:
-        """Delete tokens and OAuth codes that a request received while its session ended."""
+        """Delete the tokens and OAuth codes that belong to recently ended sessions.
+
+        A request that was in progress when its session ended may have received them from the hub after the end.
+        """
         db, ids = self._app.db, [each.hub_session for each in self._registry.ended_recently()]
         if not ids:
             return
@@ -342,8 +346,10 @@ class SessionEnder:
             db.commit()
 
     async def _delete_late_tokens_soon(self) -> None:
-        """Delete tokens and codes of ended sessions again after some seconds. A code that a request received meanwhile
-        would be valid for a minute and could become a token.
+        """Delete tokens and OAuth codes of recently ended sessions again after `LATE_SECONDS` (5 s).
+
+        A request that was in progress when its session ended may have received a code meanwhile. The code would be
+        valid for a minute and could be exchanged for a token.
         """
         await asyncio.sleep(LATE_SECONDS)
         try:

@@ -218,9 +218,13 @@ class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignor
 
 
 def seconds_in(text: str) -> float:
-    """Parse the interval in seconds that a page asks for, limited to the allowed range.
+    """Parse the interval, in seconds, at which a GPU panel wants new measurements (the parameter `every` of gpu/live).
 
-    A text that is not a number gives the shortest interval.
+    While the panel is connected, the server tries to read its GPU at least this often, and sends new measurements to
+    the panel at about this interval. The result is limited to 1 to 60 s. A text that is not a number gives 1 s.
+
+    Args:
+        text: the value of the parameter; "" if the panel has not sent it.
     """
     try:
         seconds = float(text)

@@ -229,9 +229,13 @@ class Sampler:
         return self._ring.series(monotonic(), silent=self._hung() is not None)
 
     def highest_since(self, clock: float) -> float | None:
-        """Return the highest use that this server has measured since a time of the monotonic clock, in percent.
+        """Return the highest use of any of this server's GPUs since a time of the monotonic clock, in percent.
 
-        `None` if nothing was measured. The report to the service contains it.
+        Only this server's own measurements count. `None` if it measured nothing since then. The report to the service
+        contains the value.
+
+        Args:
+            clock: the time of the monotonic clock, in seconds.
         """
         return self._ring.highest(clock)
 

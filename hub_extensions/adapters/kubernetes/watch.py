@@ -162,7 +162,12 @@ class ClusterWatch:
         await self._api.close()
 
     def view(self, now: datetime) -> ClusterView:
-        """Return the known state of the cluster. Its mappings change with the watch, so read them before an await."""
+        """Return the known state of the cluster. Its mappings change with the watch, so read them before an await.
+
+        Args:
+            now: the present wall-clock time. It becomes the view's `at` while the watches of nodes and pods are open,
+                because the view is then current. Otherwise `at` is the time of their last reading.
+        """
         pods = self._own_pods if self._pods.unreadable else self._pods
         both: tuple[Reflector[Any], ...] = (self._nodes, pods)
         read_at = [reflector.at(now) for reflector in both if not reflector.unreadable] or [

@@ -198,7 +198,7 @@ def liveness(pid: int, started: int) -> bool | None:
 
 
 def account(pid: int) -> int | None:
-    """Return the uid of a process; `None` if it ended or is hidden from us."""
+    """Return the uid of the account that a process runs under; `None` if the process ended or is hidden from us."""
     found = re.search(rb"^Uid:\t(\d+)", _read(f"/proc/{pid}/status") or b"", re.MULTILINE)
     return int(found[1]) if found else _uid(pid)
 

@@ -52,13 +52,17 @@ class InstanceUse:
         self._refused: dict[str, float] = {}
 
     def instance(self, driver: Driver, card: str, gpu: Any, instance_id: int, key: str) -> Counted:
-        """Read the counters of a GPU instance.
+        """Read the GPM counters of a GPU instance, and return how busy it was since the previous reading.
+
+        The result is computed from the difference of the two readings: the share of time in which anything ran, and how
+        busy the SMs, the tensor cores and the memory bandwidth were. The first reading has no result yet.
 
         Args:
             card: a name of the card that is the same in every reading.
             gpu: the NVML handle of the card.
             instance_id: the driver's number of the GPU instance.
-            key: a name of the device that is the same in every reading.
+            key: a name of the device. It has to be the same in every reading, because the previous reading is stored
+                under it.
         """
         supported = self._supported(driver, card, gpu)
         if not supported:
@@ -66,11 +70,16 @@ class InstanceUse:
         return self._counted(driver, key, "nvmlGpmMigSampleGet", gpu, instance_id)
 
     def whole(self, driver: Driver, gpu: Any, key: str) -> Counted:
-        """Read the counters of a whole GPU that is not in MIG mode.
+        """Read the GPM counters of a whole GPU, and return how busy it was since the previous reading.
+
+        The GPU is not in MIG mode. The result is computed from the difference of the two readings: the share of time in
+        which anything ran, and how busy the SMs, the tensor cores and the memory bandwidth were. The first reading has
+        no result yet.
 
         Args:
             gpu: the NVML handle of the GPU.
-            key: a name of the GPU that is the same in every reading.
+            key: a name of the GPU. It has to be the same in every reading, because the previous reading is stored under
+                it.
         """
         supported = self._supported(driver, key, gpu)
         if not supported:
@@ -150,7 +159,8 @@ class _Window:
         last: the sample of the previous reading; `None` before the first one.
         spare: an allocated sample for the next reading; `None` before the first one.
         taken: when `last` was taken, in seconds of the monotonic clock.
-        counted: the result of the previous reading.
+        counted: the use that was computed at the previous reading. It is returned again if the next reading follows
+            within 0.1 s, which is too short for a difference.
     """
 
     last: Any = None

@@ -63,10 +63,10 @@ class AssertionKeys(Protocol):
         ...
 
     def add(self, name: str, text: str) -> None:
-        """Store a key, and delete keys that are no longer published.
+        """Store a new signing key, and delete old keys so that only the newest `PUBLISHED` ones are left.
 
         Args:
-            name: time of creation, which is the name of the key.
+            name: time of creation in nanoseconds since 1970, as 20 digits. It is the name of the key.
             text: the key in PEM.
         """
         ...
@@ -112,10 +112,14 @@ class SharedKeys:
         return [_read(name, text.encode()) for name, text in found if text is not None]
 
     def add(self, name: str, text: str) -> None:
-        """Store a key, unless another gate has added a key since this gate last called `all`.
+        """Store a new signing key, unless another gate has added a key since this gate last called `all`.
+
+        Of the keys that the last call of `all` returned, only the newest `PUBLISHED` - 1 are kept. All other keys are
+        deleted.
 
         Args:
-            name: time of creation, which is the name of the key.
+            name: time of creation in nanoseconds since 1970, as 20 digits. It is the name of the key. If it is not
+                later than the newest stored key, it is replaced by the next higher number.
             text: the key in PEM.
         """
         kept = self._known[-(PUBLISHED - 1) :]

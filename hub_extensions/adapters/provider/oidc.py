@@ -298,7 +298,8 @@ class Provider:
             scope: scope of our client's own token (``client_credentials``) for the request; "" for none.
 
         Returns:
-            The account's state; `None` if it is unknown.
+            The account's state: there, disabled or gone. `None` if the API could not be asked, or if its answer does
+            not show the state of this account.
         """
         try:
             if self._clock() >= self._own_token_until:

@@ -241,7 +241,7 @@ class GateStore:
         """Write a signing key, unless another gate has written one meanwhile. Return `False` in that case.
 
         Args:
-            made: time of creation, which is the name of the key.
+            made: time of creation in nanoseconds since 1970, as 20 digits. It is the name of the key.
             sealed: the encrypted key.
             after: name of the newest key that the caller has read; "" if it has read none. If the newest stored key has
                 another name, nothing is written.

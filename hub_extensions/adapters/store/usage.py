@@ -288,7 +288,7 @@ def end_import(connection: Connection, batch: int, rows: int) -> bool:
 
     Args:
         batch: number of the import.
-        rows: how many rows were added.
+        rows: how many usage records were added. The number is stored with the import.
     """
     done = sa.update(IMPORTS).where(IMPORTS.c.id == batch).values(rows=rows, done=True)
     return connection.execute(done).rowcount == 1

@@ -137,7 +137,10 @@ class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignor
         return url
 
     def set_login_cookie(self, user: Any) -> None:
-        """Begin the sign-on session as without a provider, and link it to the person whom the provider identified."""
+        """Set the hub's cookie, and link the session to the person whom the provider identified, if it identified one.
+
+        `SessionLoginMixin`, which is put in front of this handler, has begun the session before.
+        """
         super().set_login_cookie(user)
         if self.identified_person is not None:
             self.authenticator.link(self, user, self.identified_person)

@@ -173,7 +173,8 @@ def survey_pools(
             key describes the kind of the pool's devices; an id is what users and settings call the pool. Empty for the
             first survey.
         leases: ids of this hub's leases. A pod whose label has another lease, or none, is not a server of this hub.
-        ours: uids of further pods that are servers of this hub: those started before this package was installed.
+        ours: uids of further pods that are servers of this hub: those of adopted servers, which the service found
+            already running.
         kept: a cache of the devices of each node; None counts every node again.
     """
     check_config(offers)
@@ -232,7 +233,8 @@ def read_in_steps(
     Args:
         view: the objects of the cluster.
         leases: ids of this hub's leases. A pod whose label has another lease, or none, is not a server of this hub.
-        ours: uids of further pods that are servers of this hub: those started before this package was installed.
+        ours: uids of further pods that are servers of this hub: those of adopted servers, which the service found
+            already running.
         kept: the cache of the devices of each node.
         resources: renamed resource -> offer id (`OfferConfig.resources`); None if the settings rename none.
     """

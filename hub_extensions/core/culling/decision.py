@@ -218,7 +218,8 @@ def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
     """Return the time from which idleness counts: when the server was first opened.
 
     If nobody has opened the server, this is the end of the time that users have to open it. It is the server's start if
-    the GPU was in use, if the server ran before this product was installed, or if the time to open it is not limited.
+    the GPU was in use, if the server was found already running (`Evidence.adopted`), or if the time to open it is not
+    limited.
 
     Args:
         evidence: everything that is known about the server.

@@ -34,8 +34,10 @@ class Evidence:
 
     Attributes:
         offer: the offer's id (``cpu`` for a CPU-only server).
-        started: when the server was ready (or adopted).
-        adopted: whether the server ran before this product was installed, so that its past is not known.
+        started: when the server was ready. For an adopted server, when the service found it running, or found
+            later that it uses a GPU.
+        adopted: whether the service found the server already running, so that the server's past is not known. The
+            server was started before this product was installed, or during an outage of the service.
         opened: when a browser first opened the server; `None` if none has, or if that is not known (`opened_known`).
         opened_known: whether the server's extension reports, so that an opening would be known.
         used: whether the device was measured as busy at some time since the start, so that somebody works with it.

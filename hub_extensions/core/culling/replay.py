@@ -31,7 +31,8 @@ class MeasuredUse:
     Attributes:
         share: thousandths of a device.
         ready, ended: when the server was ready, and when it ended (aware).
-        adopted: whether the server ran before this product was installed.
+        adopted: whether the service found the server already running. The server was started before this product was
+            installed, or during an outage of the service.
         used: beginning of a minute -> highest GPU use in percent in that minute; a missing minute was not measured.
         pool: the devices of one kind that its device belongs to; "" if not known.
         groups: groups of the user; `None` if they are not known.

@@ -190,8 +190,9 @@ class ForecastInputs:
     Attributes:
         snapshot: the queue, as admission sees it.
         now: the time on the running clock (which stops while hub or service is down).
-        asked: ticket or lease -> when the user asked for it, in seconds of the wall clock.
-        ends: lease -> its end, if that is known from a countdown or a progress report. Other leases are missing.
+        asked: id of a waiting ticket or of a lease -> when the user asked for the server, in seconds of the wall clock.
+            Tickets that are not waiting are missing.
+        ends: id of a lease -> its end, if that is known from a countdown or a progress report. Others are missing.
     """
 
     snapshot: QueueSnapshot

@@ -426,7 +426,10 @@ def _start_in(pools: Sequence[_Slots], lives: Sequence[FloatArray]) -> FloatArra
     Args:
         pools: the pools in whose lines the ticket waits, in the user's order of preference. Each is divided into slots;
             a slot is the room for one share on a device.
-        lives: for each pool, how long the server would hold its GPU, in each possible future.
+        lives: for each pool, how long the server would hold its GPU, in seconds, in each possible future.
+
+    Returns:
+        The start in each possible future, in seconds from now.
     """
     free = np.array([pool.next_free() for pool in pools])
     chosen = free.argmin(axis=0)
@@ -524,7 +527,7 @@ class _Slots:
             self._free[:, at] = left.get(each.id, NEVER)
 
     def next_free(self) -> FloatArray:
-        """Return when the next ticket in line could start, in each world (possible future)."""
+        """Return when the next ticket in line could start, in each world (possible future), in seconds from now."""
         self._next = self._free.argmin(axis=1)
         found: FloatArray = np.maximum(self._free[self._rows, self._next], self._now)
         return found
@@ -535,8 +538,8 @@ class _Slots:
         A world is one possible future.
 
         Args:
-            at: when the ticket starts, in each world.
-            life: how long its server holds the slot, in each world.
+            at: when the ticket starts in each world, in seconds. 0 is the present moment, when the simulation begins.
+            life: how long its server holds the slot in each world, in seconds.
             worlds: mask of the worlds in which it takes a slot of this pool, and not one of another pool.
         """
         self._now = at

@@ -48,7 +48,13 @@ class WaitModel:
         self._keys: dict[str, None] = {}
 
     def learn(self, stays: Iterable[Stay]) -> None:
-        """Learn from finished uses, in the order in which they ended. A use that was learned already is ignored."""
+        """Learn from finished uses how long users hold their GPUs and how long starts take.
+
+        A use is one server's time with a GPU. It is finished when no process or pod of the server is left.
+
+        Args:
+            stays: the finished uses, in the order in which they ended. A use that was learned already is ignored.
+        """
         for stay in stays:
             if stay.key in self._keys:
                 continue

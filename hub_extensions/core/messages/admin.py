@@ -67,7 +67,8 @@ class LeaseInfo:
         stop_reason: why the server stops, or why it does not, as text; "" if that was not decided, and in a dry
             run of culling, in which no server is stopped.
         stop_why: `stop_reason` as a reason with a code; `None` if `stop_reason` is "".
-        adopted: whether the server was started before this product was installed.
+        adopted: whether the service found the server already running. The server was started before this product was
+            installed, or during an outage of the service.
         processes: while the lease is ending, the processes of the server that are left.
         pod, node: where the server runs on a cluster; "" on one machine.
         no_session_since: since when the user has no session, so that nobody can check whether the account still exists

@@ -27,7 +27,7 @@ class UsageRecord:
         ended: when no process or pod of the server was left.
         end: how the use ended, a value of ``core.usage.UseEnd``.
         ticket: id of the ticket (place in line); "" for a server without a ticket, or if it is not known.
-        asked: when the user asked for the place in line; `None` for a server that was adopted.
+        asked: when the user asked for the place in line; `None` for an adopted server.
         ready: when the server was ready; `None` if it never was, so that this was a start and not a use.
         groups: the user's groups at the time of asking.
         choice: the image or profile, as the form names it.
@@ -36,7 +36,8 @@ class UsageRecord:
         device: the UUID of the device, or its name in the cluster.
         first_used, last_used: when the GPU was first and last used, as far as that was measured.
         lifetime_seconds: the limit in force; `None` without one.
-        adopted: whether the server ran before this product was installed.
+        adopted: whether the service found the server already running. The server was started before this product was
+            installed, or during an outage of the service.
         waited_seconds: from asking until admission.
         held_seconds: from admission until the end.
         ran_seconds: from ready until the end.

@@ -189,6 +189,9 @@ def cards_of_machine(
 ) -> tuple[Card, ...]:
     """Return the cards of one machine, sorted by UUID, each with its pieces in physical order.
 
+    A piece is the part of a device that one lease covers, or the part that no lease covers. A device is a whole card or
+    a MIG device.
+
     Args:
         devices: all devices of the machine; a card in MIG mode has several.
         holders: the leases, with `Device.identity` as their place.

@@ -125,7 +125,17 @@ class Days:
 
 
 def days_of(uses: Iterable[CountedUse], span: Span, now: datetime) -> Days:
-    """Count these uses in the bars of the period that ends now. Device hours before the first bar are left out."""
+    """Compute the figures of the period that ends now: device hours, waits and failed starts of each bar, and how the
+    uses ended.
+
+    A bar covers an hour if the period is a day, and a day if the period is a week or a month. The device hours of a use
+    are spread over the bars in which its server had its devices. Device hours before the first bar are left out.
+
+    Args:
+        uses: the uses (one server's time with one offer each).
+        span: the period.
+        now: the present time, at which the period ends.
+    """
     first = now - span.length
     bounds = tuple(first + number * span.bucket for number in range(span.buckets + 1))
     offers, groups = dict[str, list[float]](), dict[str, list[float]]()

@@ -53,12 +53,13 @@ def cordon_of(cordons: Mapping[str, Cordon], card: str) -> Cordon | None:
 
 
 def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> frozenset[str]:
-    """Return `Device.identity` of the devices that no new server gets, because an administrator drains them.
+    """Return `Device.identity` of the drained devices, which no new server gets.
 
-    The order may be about their card or about the whole machine.
+    An administrator has given the order to drain their card or the whole machine.
 
     Args:
         cordons: the orders to drain a card or the machine.
+        devices: all devices of the machine.
     """
     if not cordons:
         return frozenset()
@@ -68,7 +69,7 @@ def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) ->
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The devices of one pool that no new server gets, because their card or node is being drained.
+    """The drained devices of one pool: no new server gets them, because their card or node is being drained.
 
     Attributes:
         count: number of devices.
@@ -82,9 +83,10 @@ class Closing:
 
 
 def closings(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> Mapping[str, Closing]:
-    """Return pool (devices of one kind) -> its devices on one machine that no new server gets.
+    """Return pool (devices of one kind) -> its drained devices on one machine.
 
-    An administrator drains them. Pools without such devices are left out.
+    No new server gets a drained device, because of an administrator's order for its card or for the machine. Only
+    devices that are present and usable count. Pools without drained devices are left out.
 
     Args:
         cordons: the orders to drain a card or the machine.
@@ -100,7 +102,9 @@ def closings(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> Mappi
 
 
 def closings_of_nodes(cordons: Iterable[Cordon], cordoned: Iterable[tuple[str, str, int]]) -> Mapping[str, Closing]:
-    """Return pool (all devices of one kind) -> its devices on a cluster that no new server gets.
+    """Return pool (all devices of one kind) -> its drained devices on a cluster.
+
+    No new server gets a drained device, because its node is cordoned. Pools without drained devices are left out.
 
     Args:
         cordons: the orders to drain a node.

@@ -67,7 +67,7 @@ class Event(Enum):
     SUPERSEDED = "superseded"
     """The same server is started again, with a new ticket."""
     ADOPTED = "adopted"
-    """The server was started before this product was installed."""
+    """The service found the server already running, from before its installation or from an outage of the service."""
     SERVER_GONE = "server-gone"
     SERVER_BACK = "server-back"
     """A stop failed: the hub reports the server as ready, and its process or pod is there."""
@@ -375,8 +375,9 @@ def adopt(
     pid: int | None = None,
     pid_started: int | None = None,
 ) -> Lease:
-    """Return the lease of a server that was started before this product was installed.
+    """Return the lease of an adopted server, which the service found already running.
 
+    The server was started before this product was installed, or during an outage of the service.
     The lease covers a whole device, because it is not known how much of it the server uses.
 
     Args:
@@ -408,7 +409,11 @@ def adopt(
 def refresh(lease: Lease, seen: LeaseReading) -> Lease:
     """Return the lease after a look at the machine or the cluster; the same object if nothing changed.
 
+    A starting lease begins to end if its ticket does not exist any more. A running or lost lease begins to end if its
+    server is gone. An ending lease is over once it is proved that no process of the server uses the device any more.
+
     Args:
+        lease: the lease as it was before.
         seen: what was seen of the lease.
     """
     if lease.state is LeaseState.STARTING:

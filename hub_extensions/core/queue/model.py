@@ -121,7 +121,8 @@ class Lease:
         ends_at: when a limit ends it at the latest, on the running clock. None if no limit is enforced.
         pid: the server's process. None until it is known, and on a cluster.
         pid_started: start time of that process in clock ticks since boot. None until it is known.
-        adopted: whether its server was started before this product was installed.
+        adopted: whether the service found its server already running. The server was started before this product was
+            installed, or during an outage of the service.
     """
 
     id: str

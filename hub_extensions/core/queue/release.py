@@ -44,7 +44,8 @@ class LeaseSigns:
         marks_are_evidence: whether the absence of the mark proves that no process of the server is left.
         ending: whether the lease is ending already.
         unseen: whether no process of a running lease has been seen for a minute.
-        adopted: whether the server ran before this product was installed, so that none of its processes carries a mark.
+        adopted: whether the service found the server already running, so that no process carries this lease's mark. The
+            server was started before this product was installed, or during an outage of the service.
         stopped: whether the hub reports this run of the server as stopped.
         polled: whether the spawner's ``poll()``, called after the stop, reports the server as ended.
         on_device: whether the driver lists on the lease's device a process that may be of this server, because it does

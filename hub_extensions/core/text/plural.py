@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Plural:
-    """A text with one form for the case that the parameter `count` is 1, and another form for all others."""
+    """A text with one form for the number 1, and another form for all other numbers.
+
+    Attributes:
+        count: name of the text's parameter that has the number, such as ``machines``.
+        one: the text if the number is 1.
+        many: the text for all other numbers.
+    """
 
     count: str
     one: str

@@ -65,7 +65,10 @@ def filled(text: str, parts: Sequence[object]) -> str:
 
 
 def halves(text: str) -> tuple[str, str]:
-    """Return the text before and after ``%1``, so that a page can put HTML between, such as a time element."""
+    """Return the text before and after ``%1``, so that a page can put HTML between, such as a time element.
+
+    For a text without ``%1``, return the whole text and "".
+    """
     before, _, behind = text.partition("%1")
     return before, behind
 

@@ -165,7 +165,9 @@ def admitted(ticket: Ticket, lease: Lease | None, moment: Moment) -> Use:
 
 
 def adopted(key: str, user: str, server: str, lease: Lease | None, moment: Moment, wall: timedelta) -> Use:
-    """Return the new use of a running server whose start was not recorded, or was before this product was installed.
+    """Return the new use (one server's time with one offer) of a running server whose start has no use.
+
+    The service found the server already running, or an earlier version did not record the use of a lease.
 
     Args:
         key: id of the lease, or for a server without a GPU an id made for this use.

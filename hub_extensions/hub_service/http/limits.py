@@ -223,13 +223,16 @@ class BoundedServer(HTTPServer):
     def initialize(  # type: ignore[override]
         self, request_callback: Any, connections: Connections, proves: Callable[[str, str, str], bool], **settings: Any
     ) -> None:
-        """Set the limits; tornado calls this instead of a constructor.
+        """Set the size limits and time limits of requests, and the limits for connections.
+
+        Tornado calls this instead of a constructor.
 
         Args:
             request_callback: the tornado application.
             connections: decides which connection is closed when there are too many.
             proves: returns whether a signature of the hub or a valid token is in a request with this method, this
-                target (path and query) and this header Authorization.
+                target (path and query) and this header Authorization. It matters only during a flood of new
+                connections: a connection whose request has such a proof is served at once, and all others wait.
             settings: further settings of tornado's server, which take precedence over the limits here.
         """
         limits: dict[str, Any] = {

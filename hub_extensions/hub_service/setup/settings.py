@@ -43,7 +43,8 @@ class Settings(ServiceConfig, NoticeConfig):
         base_url: the hub's base URL, starting and ending in a slash.
         hub_api_url: address of the hub's API; "" if the hub starts the service and passes the address in the
             environment.
-        moved_url: address for hub and proxy while another program has the service's port; "" otherwise.
+        moved_url: address at which hub and proxy reach the service on the port that the hub has bound instead, while
+            another program has the configured port; "" otherwise.
         public_url: the hub's public address, if it is configured; "" otherwise.
         start_seconds: how long a start may take before the spawner or the hub ends it. It is part of the longest wait,
             which users see as "at most …".

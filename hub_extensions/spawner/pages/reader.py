@@ -108,7 +108,8 @@ class PageReader:
     def gpu_halves(text: str) -> tuple[str, str]:
         """Return the parts of a text before and after its parameter ``%1``, such as in ``ready at %1, or later``.
 
-        A template renders the value of the parameter itself, between the two parts.
+        A template renders the value of the parameter itself, between the two parts. For a text without ``%1``, return
+        the whole text and "".
         """
         return halves(text)
 

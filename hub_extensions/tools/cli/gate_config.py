@@ -131,7 +131,8 @@ def _apps(file: str | None, known: GateSettings | None, url: str) -> AppCatalogu
         file: the file of the catalogue; None to use the apps of the gate's settings. If the settings name a file, its
             current content is used.
         known: the gate's settings; None without settings of a gate. If `file` is None too, no apps are returned.
-        url: public address of the gate.
+        url: public address of the gate, at which the apps' host answers. It is used only if `known` is None, to check
+            the catalogue; otherwise the address in `known` is used.
     """
     from hub_extensions.adapters.apps.app_catalogue import CatalogueError, checked_catalogue
     from hub_extensions.core.sign_on.apps import check_catalogue

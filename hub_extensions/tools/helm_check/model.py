@@ -203,9 +203,10 @@ class Release:
 
     @property
     def base(self) -> int:
-        """The index of the first file that calls our ``configure(c)``, which is ours or a copy of it; 0 if none does.
+        """The index in `files` of the first values file that calls our ``configure(c)``: our own file or a copy of it.
 
-        Earlier files are the administrator's own. Later files override our settings on purpose.
+        It is 0 if that is the first file, and also if no file calls ``configure(c)``. Earlier files are the
+        administrator's own. Later files override our settings on purpose.
         """
         for at, file in enumerate(self.files):
             if any(map(_calls_configure, as_tree(find(file.values, ("hub", "extraConfig"))).values())):

@@ -58,10 +58,11 @@ class Cluster(Deleter, Cordoner, Protocol):
     """A cluster whose objects are watched: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
 
     def view(self, now: datetime) -> ClusterView:
-        """Return what the watches have read so far: nodes, pods and other objects.
+        """Return what the watches have read so far: nodes, pods, volumes and their claims, and the objects of DRA.
 
         Args:
-            now: the wall-clock time.
+            now: the present wall-clock time. It becomes the view's `at` while the watches of nodes and pods are open,
+                because the view is then current. Otherwise `at` is the time of their last reading.
         """
 
     async def wait_changed(self, timeout: float) -> bool:
@@ -129,7 +130,8 @@ class ClusterLeases:
     async def refresh(self) -> None:
         """Read the cluster once, end leases that are over, and admit tickets (places in line) that can start.
 
-        A lease is a server's right to its GPU.
+        A lease is a server's right to its GPU. It is over when its pod has been finished or missing for `GONE_FOR`
+        (1 s). If no pod of a running lease was ever seen, this time is `SETTLES` (30 s).
         """
         try:
             async with self.transaction(admit=True) as transaction:
@@ -233,10 +235,10 @@ class ClusterLeases:
         )
 
     def _adopted_and_bound(self) -> dict[str, PodFacts]:
-        """Return the pods of adopted servers, which the service did not start, by the id of the lease (right to a GPU).
+        """Return the pods of adopted servers, which the service found running, by the id of the lease (right to a GPU).
 
-        Only pods that have a node are returned. They have no labels of ours, because they ran before this product was
-        installed, but they hold devices.
+        Only pods that have a node are returned. They hold devices, but may lack the label of their lease: they were
+        started before this product was installed, or during an outage of the service.
         """
         found = ((lease, self.state.pods.of(lease)) for lease in self.state.leases.values() if lease.adopted)
         return {lease.id: pod for lease, pod in found if pod is not None and pod.node}

@@ -1,8 +1,9 @@
 """The interface of the lease watchers: of one machine (``local_leases.py``) and of a cluster (``cluster_leases.py``).
 
 A lease is a server's right to its GPU. Both watchers refresh periodically, and end a lease only if it is proved that
-nothing of the server is left. A server that runs although the service did not start it is adopted: the watcher finds
-out which device it uses and creates a lease for it.
+nothing of the server is left. A running server that the state does not know is adopted, because it was started before
+this product was installed or during an outage of the service: the watcher finds out which device it uses and creates a
+lease for it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class LeaseWatcher(Protocol):
         """Call `refresh` again and again, until cancelled."""
 
     async def refresh(self) -> None:
-        """Read the machine or cluster once, and end leases (servers' rights to their GPUs) that are over."""
+        """Read the machine or cluster once, and end leases (servers' rights to their GPUs) that are over.
+
+        A lease is over when it is proved that no process or pod of its server is left.
+        """
 
     def refresh_soon(self) -> None:
         """Have `run` call `refresh` at once, because a change of a lease (a server's right to its GPU) is expected."""
@@ -123,7 +127,7 @@ def adopted_lease(
     end_of: Callable[[Lease], datetime | None],
     pid_started: int | None = None,
 ) -> Lease:
-    """Create the lease (right to a GPU) of an adopted server, which runs although the service did not start it.
+    """Create the lease (right to a GPU) of an adopted server, which the service found already running.
 
     Args:
         server: the server, as the hub lists it.

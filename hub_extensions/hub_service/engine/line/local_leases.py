@@ -141,7 +141,8 @@ class LocalLeases:
     async def refresh(self) -> None:
         """Read the machine once, end leases that are over, and admit tickets (places in line) that can start.
 
-        A lease is a server's right to its GPU.
+        A lease is a server's right to its GPU. It is over when it is proved that no process of the server uses the GPU
+        any more.
         """
         view = await asyncio.get_running_loop().run_in_executor(None, self._read)
         try:
@@ -572,7 +573,8 @@ class LocalLeases:
         """End the processes left of a lease's server by SIGTERM, and by SIGKILL if they still run after 10 s.
 
         A lease is a server's right to its GPU. Its processes are found by the mark (the lease's id in their
-        environment). An adopted server, which the service did not start, has no mark and is found by its pid.
+        environment). An adopted server, which the service found already running, does not carry the mark of its lease
+        and is found by its pid.
         """
         left = self._left(lease)
         if left:

@@ -1,10 +1,10 @@
 """Compare the state with the servers that the hub really runs, every 30 s and after events.
 
 If the hub was restarted and has forgotten the pending spawns of tickets (users' places in line), the service asks the
-hub to start these servers again: admitted tickets first, five at a time. Servers that ran before this product was
-installed are adopted: they get a lease. A ticket ends if the hub has no pending spawn for it for a while. If the hub
-ran without this service since the last comparison, all tickets end whose servers do not start. Their users have then
-chosen something else.
+hub to start these servers again: admitted tickets first, five at a time. Running servers that the state does not know
+are adopted, and get a lease if they use a GPU: they were started before this product was installed, or during an outage
+of the service. A ticket ends if the hub has no pending spawn for it for a while. If the hub ran without this service
+since the last comparison, all tickets end whose servers do not start. Their users have then chosen something else.
 """
 
 from __future__ import annotations
@@ -519,7 +519,8 @@ class Reconciler:
     def _adopt_late(self, server: HubServer) -> Changes:
         """Create a lease (right to a GPU) for an adopted server that had none and now uses a GPU.
 
-        An adopted server is one that the service did not start.
+        An adopted server is one that the service found running: it was started before this product was installed, or
+        during an outage of the service.
 
         Args:
             server: the server, as the hub lists it.

@@ -189,13 +189,13 @@ class Inventory:
 
     @property
     def closed(self) -> frozenset[str]:
-        """`Device.identity` of the devices on which no new server starts, because an administrator closed them."""
+        """`Device.identity` of this machine's drained devices: no new server gets them, by an administrator's order."""
         return closed_devices(self.cordons, self.devices.values())
 
     def closings(self) -> Mapping[str, Closing]:
-        """Return which devices administrators have closed to new servers, for each pool (devices of one kind).
+        """Return the drained devices, which no new server gets, for each pool (devices of one kind).
 
-        Pools without closed devices are left out.
+        Pools without drained devices are left out.
         """
         if self.cluster is None:
             return closings(self.cordons, self.devices.values()) if self.cordons else {}

@@ -175,10 +175,12 @@ def _own_form(release: Release) -> Findings:
 
 
 def _cullers(release: Release) -> Findings:
-    """Report an idle culler that is not ours, and our culling if nothing but the servers measures the GPU use.
+    """Report an idle culler that is not ours, and our culling if it has no Prometheus with measurements of GPU use.
 
     A culler stops idle servers. One that is not ours also stops servers that our culler keeps, such as those with a
-    busy GPU.
+    busy GPU. Without Prometheus, only the extension in each server measures the use of the server's GPU. Users can
+    switch the extension off, and it cannot measure MIG devices of an A100 or A30. A server without such measurements
+    never counts as idle, so it is not stopped as idle.
     """
     others: list[tuple[Path, str, str]] = []
     if release.at("cull.enabled") is True:
