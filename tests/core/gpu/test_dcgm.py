@@ -439,6 +439,11 @@ def test_whether_a_kind_of_gpu_is_measured_is_known_before_anybody_has_one(
     assert not measures((), profile, nodes)
 
 
+def test_one_node_that_an_exporter_names_is_enough_to_compare_nodes() -> None:
+    kinds = {Measured(frozenset({"a"}), "1g.5gb"), Measured(frozenset({"nvidia-dcgm-exporter-lb6zk"}), "1g.5gb")}
+    assert measures(kinds, "1g.5gb", {"a"}, {"a", "b"}) and not measures(kinds, "1g.5gb", {"b"}, {"a", "b"})
+
+
 def test_where_exporters_write_names_of_their_own_any_of_them_may_be_on_the_node() -> None:
     kinds = {Measured(frozenset({"nvidia-dcgm-exporter-lb6zk"}), "1g.5gb")}
     assert measures(kinds, "1g.5gb", {"a"}, {"a", "b"}) and not measures(kinds, None, {"a"}, {"a", "b"})
