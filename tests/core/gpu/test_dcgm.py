@@ -317,6 +317,7 @@ def test_a_sample_from_before_a_pod_was_made_is_of_an_older_pod_of_its_name() ->
     young = replace(ADA, since=NOW - timedelta(seconds=3))
     assert of(young, *lines(young, engine=0.0), nodes=HERE) == "older-pod"
     assert of(young, *lines(young, engine=0.0, at=NOW), nodes=HERE).used_percent == 0.0
+    assert of(young, *lines(young, engine=0.0, at=young.since), nodes=HERE).used_percent == 0.0, "of its first moment"
 
 
 def test_a_device_that_several_pods_have_is_shared_though_nothing_says_so() -> None:

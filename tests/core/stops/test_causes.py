@@ -127,6 +127,7 @@ def test_an_order_says_its_reason_to_the_servers_user() -> None:
 
 def test_a_reclaim_gives_its_own_warning_and_only_the_line_takes_it_back() -> None:
     reclaimed = reclaim(NOON, WARN, NOON)
+    assert reclaimed.shown and reclaimed.stands, "a countdown shows it, and it is valid until it is withdrawn"
     assert reclaimed.at == minute(10), "it is wanted at once, and its user is warned first"
     assert reclaim(minute(30), WARN, NOON).at == minute(30)
     admin = by_admin(minute(20), "")
