@@ -186,6 +186,8 @@ export interface ServerState {
   signs: UseSign[];
   idle_below_percent: number;
   name: string;
+  extend: Keep | null;
+  can_notify: boolean;
 }
 
 /** Everything that the panel shows. */
@@ -198,6 +200,32 @@ export interface Snapshot {
   server: ServerState | null;
   service_note: Reason | null;
   period_seconds: number;
+  trainings: Training[];
+}
+
+/** A training run in this server, as its program reports it. `None` means not known. */
+export interface Training {
+  run: string;
+  name: string;
+  library: string;
+  state: string;
+  outside: boolean;
+  started: string;
+  at: string;
+  steps: number;
+  total_steps: number | null;
+  epoch: number | null;
+  epochs: number | null;
+  step_seconds: number | null;
+  left_seconds: number | null;
+  low_seconds: number | null;
+  high_seconds: number | null;
+  bound: string;
+  usual_step_seconds: number | null;
+  usual_seconds: number | null;
+  usual_runs: number;
+  ended_at: string | null;
+  notify: boolean;
 }
 
 /** One fact about whether a server is in use, such as GPU use or running kernels. */

@@ -41,7 +41,17 @@ from hub_extensions.core.messages.hub import (
 )
 from hub_extensions.core.messages.notices import WebhookNotice
 from hub_extensions.core.messages.overview import FailedStarts, UserOverview
-from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
+from hub_extensions.core.messages.panel import (
+    EndEvent,
+    GpuReading,
+    History,
+    Holder,
+    Numbers,
+    Push,
+    Series,
+    Snapshot,
+    Training,
+)
 from hub_extensions.core.messages.server import (
     Countdown,
     Figures,
@@ -51,6 +61,7 @@ from hub_extensions.core.messages.server import (
     Progress,
     Report,
     ServerState,
+    TrainingEnded,
 )
 from hub_extensions.core.messages.usage import UsagePage, UsageRecord
 
@@ -102,6 +113,8 @@ __all__ = [
     "Stopped",
     "TicketInfo",
     "TicketStatus",
+    "Training",
+    "TrainingEnded",
     "UsagePage",
     "UsageRecord",
     "UserOverview",

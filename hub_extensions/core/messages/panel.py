@@ -66,6 +66,56 @@ class GpuReading:
 
 
 @dataclass(frozen=True, slots=True)
+class Training:
+    """A training run in this server, as its program reports it. `None` means not known.
+
+    Attributes:
+        run: id of the run.
+        name: the name that the program gave it, at most 80 characters; "" if it gave none.
+        library: ``loop``, ``tqdm``, ``keras``, ``lightning``, ``transformers`` or ``fastai``.
+        state: ``running``, ``done``, ``left`` (the loop was left before its end), ``failed`` (an exception), or
+            ``vanished`` (its process is gone without a word).
+        outside: whether its process was not started by this server.
+        started, at: wall-clock times of the first and of the last report.
+        steps: steps done, with those of an earlier run that this one resumes.
+        total_steps: steps until the end of the run.
+        epoch: the present epoch, from 1.
+        epochs: number of epochs.
+        step_seconds: mean seconds of a step, without the first one.
+        left_seconds: likely time from `at` to the end.
+        low_seconds, high_seconds: 80 % interval of `left_seconds`.
+        bound: ``about``; ``at-least``: before the first epoch is over, a validation of unknown length may follow;
+            ``at-most``: the run may stop early. "" if `left_seconds` is not known.
+        usual_step_seconds: mean seconds of a step earlier in this run; `None` unless the present steps are slower.
+        usual_seconds, usual_runs: median length of this user's earlier finished runs of that name, and their number.
+        ended_at: wall-clock time of the end; `None` while the run goes on.
+        notify: whether the user wishes a notice at the end.
+    """
+
+    run: str
+    name: str
+    library: str
+    state: str
+    outside: bool
+    started: datetime
+    at: datetime
+    steps: int
+    total_steps: int | None
+    epoch: int | None
+    epochs: int | None
+    step_seconds: float | None
+    left_seconds: float | None
+    low_seconds: float | None
+    high_seconds: float | None
+    bound: str
+    usual_step_seconds: float | None = None
+    usual_seconds: float | None = None
+    usual_runs: int = 0
+    ended_at: datetime | None = None
+    notify: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that the panel shows.
 
@@ -77,6 +127,8 @@ class Snapshot:
         server: the server's state; `None` if the GPU service does not answer.
         service_note: since when the GPU service does not answer; `None` if it answers.
         period_seconds: the current interval between readings. A reading older than three intervals is stale.
+        trainings: the training runs of this server: those that go on, the one with the most time left first, then the
+            ended ones, the latest first.
     """
 
     version: int
@@ -87,6 +139,7 @@ class Snapshot:
     server: ServerState | None
     service_note: Reason | None = None
     period_seconds: float = 10.0
+    trainings: tuple[Training, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,24 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingEnded:
+    """A training run in a server has ended, and its user wishes a notice by mail or webhook.
+
+    Attributes:
+        run: id of the run, so that there is one notice for each run.
+        name: the name that the program gave the run; "" if it gave none.
+        state: how it ended: ``done``, ``left``, ``failed`` or ``vanished`` (see `Training.state`).
+        started, ended: wall-clock times of its first report and of its end.
+    """
+
+    run: str
+    name: str
+    state: str
+    started: datetime
+    ended: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` ``dcgm``).
 
@@ -177,6 +195,9 @@ class ServerState:
         signs: the facts about whether the server is in use; empty if idle servers are not stopped.
         idle_below_percent: GPU use below this value counts as idle.
         name: a plain name of the offer such as ``Small GPU``; "" if there is only the title.
+        extend: how often the user may still put off the end of the lifetime, whether or not it is near; `None` if the
+            lifetime of this server cannot be extended.
+        can_notify: whether a notice to this user can be sent by mail or webhook.
     """
 
     user: str
@@ -201,3 +222,5 @@ class ServerState:
     signs: tuple[UseSign, ...] = ()
     idle_below_percent: float = 5.0
     name: str = ""
+    extend: Keep | None = None
+    can_notify: bool = False
