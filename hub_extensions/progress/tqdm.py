@@ -70,9 +70,9 @@ def run_cell(shell: Any, cell: str) -> None:
 def register(shell: Any) -> None:
     """Register the magic with IPython."""
 
-    def gpu_progress(line: str, cell: str) -> None:
-        epochs = re.search(r"(?:^|\s)epochs=(\d+)\s*$", line)
-        name = line[: epochs.start()] if epochs else line
+    def gpu_progress(words: str, cell: str) -> None:
+        epochs = re.search(r"(?:^|\s)epochs=(\d+)\s*$", words)
+        name = words[: epochs.start()] if epochs else words
         try:
             from tqdm.std import tqdm
         except ImportError:

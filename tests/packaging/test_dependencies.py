@@ -29,6 +29,7 @@ SIGN_ON = (
     "authenticator/openid/",
 )
 KUBERNETES = ("adapters/kubernetes/", "spawner/kube.py", "spawner/pods/", "spawner/pages/profiles.py")
+PROGRESS = ("progress/",)
 """Where an extra's own libraries are imported, below the package. Everything else is the hub's."""
 
 DISTRIBUTIONS = {
@@ -143,7 +144,7 @@ def brought_by(name: str) -> set[str]:
 
 
 def test_every_place_that_is_named_here_is_there() -> None:
-    for place in (*SERVER, *HELM, *KUBERNETES, *SIGN_ON):
+    for place in (*SERVER, *HELM, *KUBERNETES, *SIGN_ON, *PROGRESS):
         assert below(place) and all(file.is_file() for file in below(place)), place
 
 
@@ -156,9 +157,20 @@ def test_a_users_server_installs_one_library_beside_jupyter_server() -> None:
     assert set(declared("SERVER")) - brought_by("jupyter-server") == {"jupyter-server", "nvidia-ml-py"}
 
 
+def test_a_training_imports_the_library_that_it_uses_and_nothing_else() -> None:
+    hooks = {
+        "fastai": {"fastai"},
+        "keras": {"keras", "tensorflow"},
+        "lightning": {"lightning", "pytorch-lightning"},
+        "tqdm": {"tqdm"},
+        "transformers": {"transformers"},
+    }
+    assert {file.stem: found for file in below(*PROGRESS) if (found := imported([file]))} == hooks
+
+
 @pytest.mark.slow
 def test_a_hub_is_told_all_it_imports_and_nothing_else() -> None:
-    hubs = set((ROOT / OURS).rglob("*.py")) - below(*SERVER, *HELM, *KUBERNETES, *SIGN_ON)
+    hubs = set((ROOT / OURS).rglob("*.py")) - below(*SERVER, *HELM, *KUBERNETES, *SIGN_ON, *PROGRESS)
     assert imported(hubs) == set(declared("HUB"))
 
 

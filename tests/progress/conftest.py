@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+LIBRARIES = Path(__file__).with_name("libraries")
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +18,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(rank, raising=False)
     monkeypatch.setenv("JUPYTERHUB_GPU_PROGRESS", str(tmp_path / "runtime" / "gpu-progress"))
     return tmp_path / "runtime" / "gpu-progress"
+
+
+@pytest.fixture
+def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stand-ins for the libraries of trainings, behind the real ones where these are installed."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(LIBRARIES)])
+    yield
+    for name in list(sys.modules):
+        hook = name.startswith("hub_extensions.progress.") and name != "hub_extensions.progress.writer"
+        if hook or str(LIBRARIES) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]

@@ -1,0 +1,1 @@
+"""A stand-in for Lightning 2."""

@@ -1,0 +1,3 @@
+from .notebook import tqdm
+
+__all__ = ["tqdm"]

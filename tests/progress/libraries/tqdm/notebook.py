@@ -1,0 +1,17 @@
+"""The bars of a notebook: a subclass whose methods call those of `tqdm.std`."""
+
+from typing import Any
+
+from .std import tqdm as std_tqdm
+
+
+class tqdm_notebook(std_tqdm):  # noqa: N801
+    def update(self, n: float = 1) -> Any:
+        return super().update(n)
+
+    def close(self) -> None:
+        if not self.disable:
+            super().close()
+
+
+tqdm = tqdm_notebook
