@@ -300,6 +300,7 @@ _open_runs: weakref.WeakSet[ProgressRun] = weakref.WeakSet()
 _cleaned: dict[str, float] = {}
 _notes: set[str] = set()
 _shells: list[Any] = []
+_cells = 0
 
 
 def remove_old_files(folder: str) -> None:
@@ -322,17 +323,11 @@ def remove_old_files(folder: str) -> None:
 @atexit.register
 def end_open_runs() -> None:
     """End the runs of a program that ends: *failed* after an exception that nobody caught, else *left*."""
-    uncaught = getattr(sys, "last_type", None) if _current_cell() is None else None
+    uncaught = getattr(sys, "last_type", None) if _shell() is None else None
     failed = isinstance(uncaught, type) and issubclass(uncaught, Exception)
     for run in list(_open_runs):
         if run._pid == os.getpid():
             quiet(run.end)(FAILED if failed else LEFT)
-
-
-def _current_cell() -> int | None:
-    """Return the number of the notebook's cell that runs; `None` outside of IPython."""
-    shell = _shell()
-    return getattr(shell, "execution_count", None)
 
 
 def _shell() -> Any:
@@ -343,7 +338,7 @@ def watch_cells() -> int | None:
     """Ask IPython to report cells that fail, because most libraries call no hook after an exception.
 
     Returns:
-        the number of the cell that runs now; `None` outside of IPython and in other threads.
+        how many cells have ended since then; `None` outside of IPython and in other threads.
     """
     shell = _shell()
     if shell is None or threading.current_thread() is not threading.main_thread():
@@ -351,15 +346,16 @@ def watch_cells() -> int | None:
     if shell not in _shells:
         _shells.append(shell)
         shell.events.register("post_run_cell", _cell_ended)
-    return _current_cell()
+    return _cells
 
 
 @quiet
 def _cell_ended(result: Any) -> None:
-    problem = result.error_in_exec
-    for run in list(_open_runs) if problem is not None else ():
-        if run._cell is not None and run._cell == result.execution_count:
-            run.fail(problem)
+    global _cells
+    _cells, ended = _cells + 1, _cells
+    for run in list(_open_runs) if result.error_in_exec is not None else ():
+        if run._cell == ended:
+            run.fail(result.error_in_exec)
 
 
 @quiet
