@@ -8,6 +8,7 @@ the finished runs of one user that are alike, such as those of one name.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,10 @@ FEWEST = 8
 """Smallest number of earlier forecasts that correct an interval (the reference measurement)."""
 COVERED = 0.8
 """Share of the runs whose end should lie within the interval."""
+ADAPTATION = 0.1
+"""Step by which the share of the earlier errors that an interval covers follows its hits and misses."""
+SHARES = (0.5, 0.95)
+"""Least and largest such share."""
 NORMAL = 1.2816
 """Half width of the 80 % interval of a normal distribution in standard deviations."""
 FLOOR = 0.01
@@ -290,10 +295,10 @@ def _variance(rates: list[float], length: int, done: int, remaining: int) -> flo
 
 
 def _corrected(spread: float, past: Sequence[PastForecast]) -> float:
-    """Return a spread that would have covered 80 % of the earlier forecasts (conformal prediction).
+    """Return a spread that is corrected by earlier forecasts; the same one if there are too few of them.
 
-    Where the earlier intervals were too wide it shrinks by a factor; where they were too narrow a constant is added in
-    quadrature.
+    This is adaptive conformal inference (Gibbs and Candès, 2021): the share of the earlier errors that is to be covered
+    starts at 80 %, rises with each of them that the interval of its time missed, and falls with each that it covered.
     """
     known = [
         (abs(math.log(each.actual_seconds) - math.log(each.left_seconds)) / NORMAL, each.spread)
@@ -302,17 +307,30 @@ def _corrected(spread: float, past: Sequence[PastForecast]) -> float:
     ][-EARLIER:]
     if len(known) < FEWEST:
         return spread
-    factor = _quantile([error / said for error, said in known])
-    if factor > 1:
-        missing = _quantile([error**2 - said**2 for error, said in known])
-        return min(LARGEST, math.sqrt(spread**2 + max(0.0, missing)))
-    return max(LEAST_CORRECTED, spread * factor)
+    share, factors, constants = COVERED, list[float](), list[float]()
+    for needed, said in known:
+        if len(factors) >= FEWEST:
+            missed = needed > _covering(said, factors, constants, share)
+            share = min(max(share + ADAPTATION * (missed - (1 - COVERED)), SHARES[0]), SHARES[1])
+        insort(factors, needed / said)
+        insort(constants, needed**2 - said**2)
+    return _covering(spread, factors, constants, share)
 
 
-def _quantile(values: Sequence[float]) -> float:
-    """Return the least of the values that the next one exceeds in at most 20 % of the cases."""
-    ordered = sorted(values)
-    return ordered[min(math.ceil(COVERED * (len(ordered) + 1)), len(ordered)) - 1]
+def _covering(spread: float, factors: Sequence[float], constants: Sequence[float], share: float) -> float:
+    """Return a spread that would have covered a share of the earlier errors (conformal prediction).
+
+    Where the earlier intervals were too wide it shrinks by a factor; where they were too narrow a constant is added in
+    quadrature.
+
+    Args:
+        factors: the spreads that the earlier forecasts should have had at least, divided by those that they had, sorted.
+        constants: the differences of the squares of the two, sorted.
+    """
+    place = min(math.ceil(share * (len(factors) + 1)), len(factors)) - 1
+    if factors[place] <= 1:
+        return max(LEAST_CORRECTED, spread * factors[place])
+    return min(LARGEST, math.sqrt(spread**2 + max(0.0, constants[place])))
 
 
 def _mark(progress: float) -> float:
