@@ -8,7 +8,7 @@ the finished runs of one user that are alike, such as those of one name.
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,8 +17,10 @@ from statistics import median
 ABOUT, AT_LEAST, AT_MOST = "about", "at-least", "at-most"
 
 MARKS = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""Shares of the steps at which the forecast of a run is noted. An interval is corrected by the earlier forecasts that
-were noted nearest to the same mark."""
+"""Shares of the steps at which the forecast of a run is noted."""
+BETWEEN = (0.16, 0.37, 0.63, 0.84)
+"""Shares of the steps between the marks, halfway as ratios of what is done to what is left, on a logarithmic scale. An
+interval is corrected by the earlier forecasts that lie between the same two."""
 EARLIER = 60
 """Largest number of earlier forecasts that correct an interval, the latest ones (the reference measurement)."""
 FEWEST = 8
@@ -177,7 +179,8 @@ def time_left(run: TrainingRun, past: Sequence[PastForecast] = ()) -> TimeLeft |
     if raw is None:
         return None
     seconds, spread = raw
-    spread = _corrected(spread, [each for each in past if _mark(each.progress) == _mark(run.progress or 0.0)])
+    place = bisect(BETWEEN, run.progress or 0.0)
+    spread = _corrected(spread, [each for each in past if bisect(BETWEEN, each.progress) == place])
     factor = math.exp(NORMAL * spread)
     low, high = seconds / factor, seconds * factor
     early = run.steps <= _first_validation(run)
@@ -324,22 +327,14 @@ def _covering(spread: float, factors: Sequence[float], constants: Sequence[float
     quadrature.
 
     Args:
-        factors: the spreads that the earlier forecasts should have had at least, divided by those that they had, sorted.
-        constants: the differences of the squares of the two, sorted.
+        factors: for each earlier forecast the spread that it should have had at least, divided by the one that it had;
+            sorted.
+        constants: the differences of the squares of the two; sorted.
     """
     place = min(math.ceil(share * (len(factors) + 1)), len(factors)) - 1
     if factors[place] <= 1:
         return max(LEAST_CORRECTED, spread * factors[place])
     return min(LARGEST, math.sqrt(spread**2 + max(0.0, constants[place])))
-
-
-def _mark(progress: float) -> float:
-    """Return the mark that is nearest to a progress, as a ratio of what is done to what is left."""
-
-    def odds(share: float) -> float:
-        return math.log(max(share, 1e-6) / max(1 - share, 1e-6))
-
-    return min(MARKS, key=lambda mark: abs(odds(mark) - odds(progress)))
 
 
 def _first_validation(run: TrainingRun) -> float:
