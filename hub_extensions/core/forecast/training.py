@@ -27,8 +27,9 @@ FEWEST = 8
 """Smallest number of earlier forecasts that correct an interval (the reference measurement)."""
 COVERED = 0.8
 """Share of the runs whose end should lie within the interval."""
-ADAPTATION = 0.1
-"""Step by which the share of the earlier errors that an interval covers follows its hits and misses."""
+ADAPTATION = 0.2
+"""Step by which the share of the earlier errors that an interval covers follows its hits and misses (chosen on all
+groups of the development data but one, for each of them)."""
 SHARES = (0.5, 0.95)
 """Least and largest such share."""
 NORMAL = 1.2816
@@ -45,7 +46,8 @@ a slow step makes the next hundred slow as well."""
 FEWEST_BLOCKS = 4
 """Smallest number of blocks of one length whose means are compared."""
 UNSEEN = 0.25
-"""Spread at the start of a run for changes that it has not shown yet, such as a neighbour who comes onto the GPU."""
+"""Spread at the start of a run for changes that it has not shown yet, such as a neighbour who comes onto the GPU (by
+thought: it counts only until earlier runs correct the interval)."""
 ONE_EPOCH_SHARE = 0.2
 """Share of the steps before which a forecast is "at least" if it is not known when the first epoch ends."""
 PATIENT_SPREAD = 0.5
