@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 
 from hub_extensions import __version__
-from hub_extensions.tools.cli import gate, gate_audit, gate_config, installation, records, sign_on
+from hub_extensions.tools.cli import gate, gate_audit, gate_config, installation, records, sign_on, training
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,6 +23,7 @@ for command in (
     *(records.store, records.usage, records.audit, records.forecast, records.cull),
     sign_on.sign_on,
     gate.gate,
+    training.training,
 ):
     main.add_command(command)
 gate.gate.add_command(gate_config.config)

@@ -215,9 +215,9 @@ def test_slower_than_before(steps: list[float], found: tuple[float, float | None
 DURATIONS = st.floats(0, 1e9, allow_nan=False) | st.sampled_from([0.0, 1e-9, 1e300])
 
 
-@many(100)
+@many(60)
 @given(
-    st.lists(DURATIONS, max_size=300),
+    st.lists(DURATIONS, max_size=150),
     st.none() | st.integers(0, 2_000_000),
     st.integers(0, 1000),
     st.none() | st.integers(0, 50),
