@@ -183,7 +183,14 @@ class GpuExtension(ExtensionApp):
             # a report that follows soon must cover at least three readings
             used = self._sampler.highest_since(min(since, monotonic() - 3 * UNWATCHED_SECONDS))
         terminals = busy_terminals(settings.get("terminal_manager"))
-        report = Report(opened=opened, kernels=None, busy_kernels=None, used_percent=used, busy_terminals=terminals)
+        report = Report(
+            opened=opened,
+            kernels=None,
+            busy_kernels=None,
+            used_percent=used,
+            busy_terminals=terminals,
+            watched=self._live is not None and self._live.watched,
+        )
         if states is None:
             return report
         busy = sum(state == "busy" for state in states)

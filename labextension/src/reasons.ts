@@ -118,6 +118,14 @@ export const SENTENCES = new Map<string, ISentence>([
     count: 'times',
     text: (trans, parts, count) => trans._n('You have pressed Keep once in %2, which is all; again in %3.', 'You have pressed Keep %1 times in %2, which is all; again in %3.', count, ...parts.slice(1))
   }],
+  ['training-too-long', {
+    params: [['ends', 'time'], ['stops', 'time']],
+    text: (trans, parts) => trans.__('Your training ends about %1; this server ends at %2.', ...parts)
+  }],
+  ['training-too-short', {
+    params: [['least', 'duration']],
+    text: (trans, parts) => trans.__('There is a notice only for a training of at least %1.', ...parts)
+  }],
   ['away-since', {
     params: [['since', 'time']],
     text: (trans, parts) => trans.__('The GPU service is not answering since %1.', ...parts)

@@ -160,6 +160,9 @@ class EngineInMemory:
     def forecasts(self) -> messages.ForecastReport:
         return self.forecast
 
+    def distrusted(self) -> int:
+        return 0
+
     def cluster(self) -> messages.ClusterInfo | None:
         return self.cluster_info
 
@@ -311,6 +314,13 @@ class EngineInMemory:
     async def keep(self, user: str, server: str) -> messages.ServerState:
         self.told.append(("keep", user, server))
         return self._server(user, server)
+
+    async def extend(self, user: str, server: str) -> messages.ServerState:
+        self.told.append(("extend", user, server))
+        return self._server(user, server)
+
+    async def training_ended(self, user: str, server: str, report: messages.TrainingEnded) -> None:
+        self.told.append(("training-ended", user, server, report))
 
     async def give_back(self, user: str, server: str, cpu: bool) -> messages.ServerState:
         self.told.append(("give-back", user, server, cpu))

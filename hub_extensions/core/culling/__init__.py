@@ -33,7 +33,17 @@ from hub_extensions.core.culling.evidence import (
     proves_idle,
     reported,
 )
-from hub_extensions.core.culling.keeps import DAY, keep, keep_by_admin, keeps_left, recent_keeps, undo, why_not_kept
+from hub_extensions.core.culling.keeps import (
+    DAY,
+    extend,
+    extensions_left,
+    keep,
+    keep_by_admin,
+    keeps_left,
+    recent_keeps,
+    undo,
+    why_not_kept,
+)
 from hub_extensions.core.culling.policy import (
     CullPolicy,
     PolicyError,
@@ -53,7 +63,7 @@ from hub_extensions.core.culling.rules import (
     longest_of_all,
     policy_for,
 )
-from hub_extensions.core.culling.signs import cpu_signs, gpu_signs
+from hub_extensions.core.culling.signs import cpu_signs, gpu_signs, training_sign, with_training
 from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
 from hub_extensions.core.stops import ORDERED, Cause
 
@@ -86,6 +96,8 @@ __all__ = [
     "decisive_use",
     "doubts",
     "evidence_of",
+    "extend",
+    "extensions_left",
     "gpu_signs",
     "holds_memory",
     "idle_limit",
@@ -111,6 +123,8 @@ __all__ = [
     "reported",
     "routes_renewed",
     "settle",
+    "training_sign",
     "undo",
     "why_not_kept",
+    "with_training",
 ]

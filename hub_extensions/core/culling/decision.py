@@ -6,6 +6,7 @@ decides. No end comes before its user has been warned for long enough.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -365,19 +366,32 @@ def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) ->
         now: the present time of the running clock, which stands still while hub or service is down.
     """
     first, others = stop.first, stop.others
-    if first.cause is Cause.LIFETIME and _can_extend(evidence, policy):
-        longer, until = policy.extend_lifetime, first.at + policy.extend_lifetime
-        after = min((until, *(each.at for each in others)))
-    elif first.withdrawn_by is Withdrawal.KEEP:
-        longer, until = policy.keep, max(first.at, now) + policy.keep
-        after = stop.after_keep(until)
-    else:
+    if first.cause is Cause.LIFETIME and can_extend(evidence, policy):
+        return not extension_is_vain(first, others, policy)
+    if first.withdrawn_by is not Withdrawal.KEEP:
         return None
+    until = max(first.at, now) + policy.keep
     ordered = any(each.cause in ORDERED and each.at < until for each in others)
-    return not ordered and after - first.at >= longer / 2
+    return not ordered and stop.after_keep(until) - first.at >= policy.keep / 2
 
 
-def _can_extend(evidence: Evidence, policy: CullPolicy) -> bool:
+def extension_is_vain(lifetime: StopCause, causes: Iterable[StopCause], policy: CullPolicy) -> bool:
+    """Return whether the server would gain less than half of an extension of its lifetime, because of another end.
+
+    An order that comes before the extended end counts at any time.
+
+    Args:
+        lifetime: the end of the lifetime.
+        causes: the causes that end the server, with or without that one.
+        policy: the limits for this server.
+    """
+    until = lifetime.at + policy.extend_lifetime
+    others = [each for each in causes if each.cause is not Cause.LIFETIME]
+    ordered = any(each.cause in ORDERED and each.at < until for each in others)
+    return ordered or any(each.at - lifetime.at < policy.extend_lifetime / 2 for each in others)
+
+
+def can_extend(evidence: Evidence, policy: CullPolicy) -> bool:
     """Return whether *Keep* can extend the lifetime: the GPU is known to compute, and an extension is left.
 
     Args:

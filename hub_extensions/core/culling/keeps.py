@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core.culling.decision import CullDecision, decide
+from hub_extensions.core.culling.decision import CullDecision, can_extend, decide, extension_is_vain
 from hub_extensions.core.culling.evidence import Evidence, ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
@@ -37,24 +37,15 @@ def keep(
         The server's changed facts, or the reason why *Keep* is refused: no countdown is shown, the end cannot be
         postponed, another end comes soon after, the user has no session, or the user has pressed it too often.
     """
-    if evidence.no_session:
-        return explain("keep-no-session")
-    if not policy.enabled:
-        return explain("keep-dry-run")
-    if facts.offer == CPU:
-        limit = policy.cpu_lifetime
-        return explain("keep-cpu") if limit is None else explain("keep-lifetime", limit=limit)
+    refused = _never_kept(evidence, facts, policy)
+    if refused is not None:
+        return refused
     decision = decide(evidence, policy, now, facts.warned, facts.cause, facts.promised)
     if decision.cause is Cause.LIFETIME:
-        return _extended(facts, policy, decision)
-    if decision.cause is Cause.SIGNED_OUT:
-        return explain("keep-signed-out")
-    if decision.cause is Cause.GIVEN_BACK:
-        return explain("keep-stopping")
-    if decision.cause is Cause.ADMIN:
-        return explain("stopped-by-admin")
-    if decision.cause is Cause.RECLAIMED:
-        return explain("reclaimed")
+        return _extended(evidence, facts, policy, decision)
+    ordered = _order_against(decision)
+    if ordered is not None:
+        return ordered
     if decision.stops_at is None:
         return explain("keep-no-countdown")
     if decision.in_vain:
@@ -63,6 +54,58 @@ def keep(
         return _none_left(policy, now, pressed)
     kept = replace(facts, kept_until=max(decision.stops_at, now) + policy.keep)
     return _not_warned(replace(kept, keeps=(*recent_keeps(now, facts.keeps), now)))
+
+
+def extend(evidence: Evidence, facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts | Reason:
+    """Apply a request for more time: put off the end of the lifetime as *Keep* does, also long before that end.
+
+    The caller checks that a stop which has begun can still be withdrawn (``core/stops``). The arguments are those of
+    `keep`.
+
+    Returns:
+        The server's changed facts, or the reason for a refusal: no lifetime ends the server, its GPU is not in use, its
+        lifetime was put off as often as it can be, another end comes before, or the user has no session.
+    """
+    refused = _never_kept(evidence, facts, policy)
+    if refused is not None:
+        return refused
+    decision = decide(evidence, policy, now, facts.warned, facts.cause, facts.promised)
+    return _order_against(decision) or _extended(evidence, facts, policy, decision)
+
+
+def extensions_left(facts: ServerFacts, policy: CullPolicy) -> int | None:
+    """Return how often the user may still put off the end of the server's lifetime.
+
+    `None` if it cannot be put off: no lifetime ends the server, the server has no GPU, or the administrator does not
+    allow it.
+    """
+    limited = policy.enabled and not policy.never and policy.lifetime is not None and facts.offer != CPU
+    if not limited or policy.max_lifetime_extensions == 0:
+        return None
+    return max(0, policy.max_lifetime_extensions - facts.extensions)
+
+
+def _never_kept(evidence: Evidence, facts: ServerFacts, policy: CullPolicy) -> Reason | None:
+    """Return why no press of *Keep* is accepted from this server; `None` if that depends on its countdown."""
+    if evidence.no_session:
+        return explain("keep-no-session")
+    if not policy.enabled:
+        return explain("keep-dry-run")
+    if facts.offer != CPU:
+        return None
+    limit = policy.cpu_lifetime
+    return explain("keep-cpu") if limit is None else explain("keep-lifetime", limit=limit)
+
+
+def _order_against(decision: CullDecision) -> Reason | None:
+    """Return why *Keep* does not help against an order that stops the server; `None` without such an order."""
+    if decision.cause is Cause.SIGNED_OUT:
+        return explain("keep-signed-out")
+    if decision.cause is Cause.GIVEN_BACK:
+        return explain("keep-stopping")
+    if decision.cause is Cause.ADMIN:
+        return explain("stopped-by-admin")
+    return explain("reclaimed") if decision.cause is Cause.RECLAIMED else None
 
 
 def keep_by_admin(facts: ServerFacts, orders: Iterable[StopCause], until: datetime) -> ServerFacts | Reason:
@@ -122,14 +165,23 @@ def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision)
     return explain("extend-idle") if left else explain("extend-none-left")
 
 
-def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> ServerFacts | Reason:
+def _extended(
+    evidence: Evidence, facts: ServerFacts, policy: CullPolicy, decision: CullDecision
+) -> ServerFacts | Reason:
     """Return the server's facts with an extended lifetime, or the reason why the lifetime cannot be extended."""
-    assert decision.stops_at is not None and decision.reason is not None
-    if decision.can_keep:
-        end = decision.stops_at + policy.extend_lifetime
-        return _not_warned(replace(facts, ends_at=end, extensions=facts.extensions + 1))
-    fixed = explain("keep-lifetime", limit=decision.reason.params["limit"])
-    return why_not_kept(facts, policy, decision) or fixed
+    causes = () if decision.stop is None else decision.stop.causes
+    end = next((each for each in causes if each.cause is Cause.LIFETIME), None)
+    if end is None:
+        return explain("extend-no-limit")
+    if policy.max_lifetime_extensions == 0:
+        return explain("keep-lifetime", limit=end.params["limit"])
+    if facts.extensions >= policy.max_lifetime_extensions:
+        return explain("extend-none-left")
+    if not can_extend(evidence, policy):
+        return explain("extend-idle")
+    if extension_is_vain(end, causes, policy):
+        return explain("keep-in-vain")
+    return _not_warned(replace(facts, ends_at=end.at + policy.extend_lifetime, extensions=facts.extensions + 1))
 
 
 def keeps_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> int:

@@ -120,6 +120,11 @@ class CullPolicy:
         "True: where nobody else can measure a GPU, a low use that its own server reports counts as idle, unless a "
         "kernel or terminal is busy. A user can forge such a report. False: it protects the server and stops nobody.",
     )
+    count_progress: bool = setting(
+        False,
+        "True: while a training program reports that it has time left, its server counts as one with a busy kernel. A "
+        "user can forge such a report. False: the report only moves the waits of others.",
+    )
     policy_file: str = setting(
         "",
         "A YAML file with rules: other limits by group, user, offer, pool and time, as the service finds it. It is "

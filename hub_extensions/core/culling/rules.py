@@ -23,6 +23,7 @@ OF_THE_SERVICE = frozenset(
         "stops_per_minute",
         "stop_deadline",
         "trust_reports",
+        "count_progress",
         "policy_file",
         "warning_webhook_url",
     }

@@ -5,10 +5,12 @@ A sign is busy, idle or unknown, and has a source and a time.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
+from hub_extensions.core.messages.server import Progress
 
 LATELY = timedelta(minutes=1)
 """Time after the last activity of a server without a GPU for which it is shown as busy."""
@@ -47,6 +49,29 @@ def cpu_signs(last_activity: datetime | None, report: ServerReport | None, now: 
     lately = last_activity is not None and now - last_activity <= LATELY
     value = "unknown" if last_activity is None else "busy" if lately else "idle"
     return (UseSign("activity", value, "hub", last_activity, True), *_programs(report, decides=True))
+
+
+def training_sign(training: Progress | None, policy: CullPolicy) -> tuple[UseSign, ...]:
+    """Return the sign that a training program has time left; empty if none reports that.
+
+    Args:
+        training: the last report of a program that trains now. `None` if none does.
+        policy: the limits for this server.
+    """
+    return () if training is None else (UseSign("training", "busy", "report", training.at, policy.count_progress),)
+
+
+def with_training(report: ServerReport | None, training: Progress | None, policy: CullPolicy) -> ServerReport | None:
+    """Return the report on which decisions are based: with a busy kernel if a program trains and the policy counts it.
+
+    Args:
+        report: the last report of the server's extension; `None` without a report.
+        training: the last report of a program that trains now. `None` if none does.
+        policy: the limits for this server.
+    """
+    if report is None or training is None or not policy.count_progress:
+        return report
+    return replace(report, busy_kernels=max(1, report.busy_kernels or 0))
 
 
 def _programs(report: ServerReport | None, *, decides: bool) -> tuple[UseSign, ...]:

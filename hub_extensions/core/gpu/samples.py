@@ -67,6 +67,7 @@ class ServerReport:
             configuration folder) has started since the stop began.
         has_hook: whether the user has such a hook.
         asked: whether open pages were asked to save since the stop began; None if the server does not report it.
+        watched: whether a page of the server is open.
     """
 
     at: datetime
@@ -80,6 +81,7 @@ class ServerReport:
     hook_ran: bool = False
     has_hook: bool = False
     asked: bool | None = None
+    watched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class UseSign:
     """One fact about whether a server is in use, such as GPU use or running kernels.
 
     Attributes:
-        kind: ``gpu``, ``report`` (the server's own report about the GPU), ``kernels``, ``terminals``, ``activity``.
+        kind: ``gpu``, ``report`` (the server's own report about the GPU), ``kernels``, ``terminals``, ``activity``,
+            ``training`` (a training program reports that it has time left).
         value: ``busy``, ``idle`` or ``unknown``.
         source: what reported the fact: ``nvml``, ``gpm``, ``dcgm``, ``simulated`` or ``none`` for a measurement of the
             GPU (`DeviceSample.source`), ``report`` for the server's extension, ``hub`` for the hub.

@@ -30,6 +30,7 @@ class Report:
         has_hook: whether the user has a hook; checked while a countdown is shown.
         asked: whether the server's open pages were asked to save in the current stop; `None` from an older extension,
             which does not report it.
+        watched: whether a page of the server is open, so that it shows warnings. False from an older extension.
     """
 
     opened: bool
@@ -43,6 +44,7 @@ class Report:
     hook_ran: bool = False
     has_hook: bool = False
     asked: bool | None = None
+    watched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

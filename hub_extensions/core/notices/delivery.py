@@ -1,14 +1,18 @@
 """A delivery, one notice to a user by one channel (webhook, e-mail): when it is created, tried, retried and given up.
 
 A *turn* notice reports that a user's turn in line has come and the server is ready. A *warning* reports that a server
-will stop. A *letter* is a message of an administrator. The first condition that holds decides about a delivery:
+will stop. A *letter* is a message of an administrator. A *training* notice reports that a training has ended, or that
+its server stops before its end (*too long*). The first condition that holds decides about a delivery:
 
 | condition                                                    | action    |
 | ------------------------------------------------------------ | --------- |
-| its server has ended, or is another run (a letter is sent)   | dropped   |
+| letter, training has ended: it is due                        | sent      |
+| its server has ended, or is another run                      | dropped   |
 | turn: the user has opened the server                         | dropped   |
 | warning: another end is announced now, or no end             | dropped   |
 | warning: a page of the server has shown it                   | dropped   |
+| too long: the training will be done in time now              | dropped   |
+| too long: a page of the server is open, which shows it       | dropped   |
 | it is not due yet                                            | left      |
 | otherwise                                                    | sent      |
 
@@ -28,6 +32,9 @@ from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.core.queue.model import Ticket
 
 READY, WARNING, LAST_WARNING, LETTER = "ready", "warning", "last-warning", "letter"
+TRAINING_ENDED, TRAINING_TOO_LONG = "training-ended", "training-too-long"
+OF_A_STOP = (WARNING, LAST_WARNING)
+OUTLIVE = (LETTER, TRAINING_ENDED)  # kinds that are sent although their server has ended
 # an open page has this long to show a warning (or a quarter of the warning's time); it learns of it within 10 s
 PAGES_FIRST = timedelta(seconds=20)
 # before the second try, the third and so on; it is given up 18 min after the first try
@@ -41,13 +48,14 @@ class Delivery:
     Attributes:
         id: id of the notice, the same for each channel and each try, so that a receiver recognises a repeat.
         channel: name of the channel, such as ``mail``.
-        kind: ``ready``, ``warning``, ``last-warning``, or ``letter`` (by an administrator).
+        kind: ``ready``, ``warning``, ``last-warning``, ``letter`` (by an administrator), ``training-ended``, or
+            ``training-too-long`` (the server stops before its training is done).
         user, server: name of the user and of the server.
         offer: id of the server's offer.
         title: the offer's title when the notice was created.
         run: when the server was ready (`ServerFacts.started`). It distinguishes this run of the server from later ones.
         open_until: when the GPU is given to the next user unless the server is opened. For a warning: when the server
-            stops. `None` if nothing stops an unopened server, and for a letter.
+            stops. `None` if nothing stops an unopened server, for a letter, and for a notice about a training.
         due: the earliest time of the next try.
         tries: the number of tries so far.
     """
@@ -110,6 +118,7 @@ class DeliveryAction(Enum):
     GONE = "its server has ended"
     SEEN = "its user has opened the server"
     OFF = "it is not about to stop then"
+    IN_TIME = "its training will be done in time"
     SHOWN = "a page has shown it"
 
 
@@ -174,23 +183,31 @@ def warning_notices(
     )
 
 
-def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> DeliveryAction:
+def judge(
+    delivery: Delivery, facts: ServerFacts | None, now: datetime, *, too_long: bool = False, watched: bool = False
+) -> DeliveryAction:
     """Return what to do with a delivery now, by the table in the module's docstring.
 
     Args:
         delivery: the delivery.
         facts: facts about the server that the notice is about. `None` if the server does not run.
         now: the present time of the running clock, which stands still while hub or service is down.
+        too_long: whether the server's training is still too long.
+        watched: whether a page of the server is open.
     """
-    if delivery.kind == LETTER:  # what was written is not lost with the server that it was written to
+    if delivery.kind in OUTLIVE:
         return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER
     if facts is None or facts.started != delivery.run:
         return DeliveryAction.GONE
     if delivery.kind == READY and facts.opened is not None:
         return DeliveryAction.SEEN
-    if delivery.kind != READY and not is_announced(facts, delivery.open_until):
+    if delivery.kind == TRAINING_TOO_LONG and not too_long:
+        return DeliveryAction.IN_TIME
+    if delivery.kind == TRAINING_TOO_LONG and watched:
+        return DeliveryAction.SHOWN
+    if delivery.kind in OF_A_STOP and not is_announced(facts, delivery.open_until):
         return DeliveryAction.OFF
-    if delivery.kind != READY and PAGE in facts.reached:
+    if delivery.kind in OF_A_STOP and PAGE in facts.reached:
         return DeliveryAction.SHOWN
     return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER
 

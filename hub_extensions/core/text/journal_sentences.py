@@ -13,6 +13,7 @@ OF_THE_JOURNAL: Mapping[str, str] = {
     "else-stops-at": "Else it would stop at {at:time}:",
     "kept-until": "Kept until {at:time}.",
     "extended-until": "Put off until {at:time}.",
+    "progress-not-trusted": "Two ends that its training reported were wrong. Until {at:time} its reports move no wait.",
     "was-to-end": "Its time had come.",
     "stop-hangs": "The hub is still stopping it.",
     "stop-refused-with": "{answer:foreign}",

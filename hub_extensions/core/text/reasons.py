@@ -132,6 +132,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "keep-lifetime": "The time limit of {limit:duration} ends. That end cannot be moved.",
     "extend-idle": "The time limit can be put off only while the GPU is in use.",
     "extend-none-left": "The time limit was put off as often as it can be.",
+    "extend-no-limit": "This server has no time limit that could be put off.",
     "keep-in-vain": "Keep would not help: another end comes soon after this one.",
     "keep-signed-out": "This server stops because its user was signed out. That end cannot be moved.",
     "keep-no-session": "Your sign-in service does not renew your session. Sign in again to keep this server.",
@@ -150,6 +151,10 @@ TO_THE_PANEL: Mapping[str, Text] = {
         "This server runs again, without the GPU that it had. Files are as before, variables are lost."
     ),
     "other-program": "A program of another server uses this GPU. The administrators see it too.",
+    "training-too-long": "Your training ends about {ends:time}; this server ends at {stops:time}.",
+    # a notice at the end of a training was refused
+    "training-too-short": "There is a notice only for a training of at least {least:duration}.",
+    "no-notices": "Nothing can be sent to you from here: no mail server or webhook reaches you.",
     # the service, as a server sees it
     "away": "The GPU service is not answering. Nothing was changed.",
     "away-since": "The GPU service is not answering since {since:time}.",

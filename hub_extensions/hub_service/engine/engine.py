@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -113,8 +113,8 @@ class Engine:
         )
         self.dcgm = Dcgm(state, open_prometheus(settings))
         self.stop_runner = StopRunner(state, transaction, hub, self.dcgm, self.watcher, self.queue.rights)
-        self.servers = ServerView(state, transaction, self.stop_runner)
-        self.notifier = Notifier(state, transaction, settings)
+        self.notifier = Notifier(state, transaction, settings, self.stop_runner)
+        self.servers = ServerView(state, transaction, self.stop_runner, self.notifier.can_notify)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
         self.forecaster = Forecaster(state, store, transaction, calculator or ForecastWorker(), self.queue)
         self.admin_orders = orders.AdminOrders(state, transaction, self.stop_runner, self.cluster_leases)
@@ -261,7 +261,19 @@ class Engine:
                 log.debug("nothing is forgotten: %s", problem)
             async with self.queue.transaction() as transaction:
                 transaction.state.notices.forget_old(self.state.clock.utc_now())
+                await self._forget_trainings(transaction)
             await asyncio.sleep(PRUNE_EVERY)
+
+    async def _forget_trainings(self, transaction: Transaction) -> None:
+        """Remove what is stored of trainings and not needed any more: sent notices, and ends that were missed.
+
+        Nothing is removed now if the store cannot be written.
+        """
+        state, now = self.state, self.state.clock.utc_now()
+        meta = {**state.forecasts.forgotten_note(now), **state.notices.training_note(now, state.facts.values())}
+        if meta:
+            with suppress(StoreUnavailable):
+                await transaction.write(Changes(meta=meta))
 
     async def _copy_store(self) -> None:
         try:
@@ -282,7 +294,9 @@ class Engine:
             await self.store.forget_user(gone)
             async with self.queue.transaction() as transaction:
                 transaction.state.forecasts.past.forget(gone)
-                await transaction.write(self.state.notices.without_user(gone))
+                meta = self.state.forecasts.forgotten_note(self.state.clock.utc_now(), gone)
+                without = self.state.notices.without_user(gone)
+                await transaction.write(replace(without, meta={**without.meta, **meta}))
             self.forecaster.reload_soon()
             log.info("a deleted user's records were anonymised")
 
@@ -550,6 +564,19 @@ class Engine:
         await self.servers.keep(user, server)
         return await self._state_of(user, server)
 
+    async def extend(self, user: str, server: str) -> messages.ServerState:
+        """Put off the end of a server's lifetime, because its user asked for more time, and return its state.
+
+        Raises:
+            Refused: 404, no such server runs. 409, the lifetime cannot be extended now.
+        """
+        await self.servers.extend(user, server)
+        return await self._state_of(user, server)
+
+    async def training_ended(self, user: str, server: str, report: messages.TrainingEnded) -> None:
+        """Send the notice that a training has ended, as its user wished. See `Notifier.training_ended`."""
+        await self.notifier.training_ended(user, server, report)
+
     async def give_back(self, user: str, server: str, cpu: bool) -> messages.ServerState:
         """Give the GPU of a server back, because its user pressed the button: the server stops. See `orders`.
 
@@ -667,18 +694,22 @@ class Engine:
         """
         return self.state.forecasts.report(self.state.clock)
 
+    def distrusted(self) -> int:
+        """Return the number of users whose reports of progress are not trusted now, for the metrics."""
+        forecasts, now = self.state.forecasts, self.state.clock.utc_now()
+        return sum(not forecasts.is_trusted(user, now) for user in forecasts.missed)
+
     async def progress(self, user: str, server: str, report: messages.Progress) -> bool:
         """Record a server's report of when its computation will be done, for the wait forecasts.
 
         Returns:
             Whether the report is used. It is not used, for example, if the server has no GPU, or if the service already
             has a later report of this server.
+
+        Raises:
+            Refused: 429, the last report of this server came less than a second ago.
         """
-        async with self.queue.transaction() as transaction:
-            facts = self.state.facts.get((user, server))
-            if facts is None or facts.lease is None:
-                return False
-            return transaction.state.forecasts.record_progress((user, server), report, facts.started, self.state.clock)
+        return await self.servers.take_progress(user, server, report)
 
     def note_port_problem(self, problem: str) -> None:
         """Record why the service does not listen at its own port, for `health`; "" if it does."""

@@ -36,6 +36,11 @@ COUNTERS = {
     "notice-sent": ("notices_sent", "channel", "Notices to users that a receiver has taken."),
     "notice-failed": ("notices_failed", "channel", "Tries to send a notice to a user that failed."),
     "notice-given-up": ("notices_given_up", "channel", "Notices to users that were never sent."),
+    "progress": (
+        "progress_reports",
+        "outcome",
+        "Reports of trainings about their time left: accepted, or why not.",
+    ),
     "store": ("store_errors", "operation", "Writes that the store could not take."),
 }
 """Event of the engine -> name, label and help text of its counter."""
@@ -186,6 +191,12 @@ class EngineCollector(Collector):
                 if value is not None:
                     family.add_metric([pool.pool], float(value))
             yield family
+        yield GaugeMetricFamily(
+            f"{PREFIX}progress_distrusted_users",
+            "Users whose reports about a training's time left move no forecast, because two were wrong by more than a "
+            "factor of two.",
+            value=self._engine.distrusted(),
+        )
         age = GaugeMetricFamily(
             f"{PREFIX}forecast_age_seconds", "Since the likely waits were computed; absent where none are told."
         )

@@ -14,7 +14,7 @@ from jinja2 import StrictUndefined, Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from hub_extensions.adapters.files.catalogues import catalogue_for, catalogues
-from hub_extensions.core.notices import MAIL, NoticeConfig, address_problem, channels_of
+from hub_extensions.core.notices import MAIL, NoticeConfig, TrainingNotice, address_problem, channels_of
 from hub_extensions.core.settings import spelled
 from hub_extensions.core.text.translation import ENGLISH, Catalogue
 from hub_extensions.core.text.wording import duration
@@ -92,6 +92,65 @@ def letter_text(text: str, url: str, t: Catalogue = ENGLISH) -> str:
         t: translates into the user's language.
     """
     return f"{text}\n\n" + t("Your server is here:") + f"\n{url}\n"
+
+
+ENDED: Mapping[str, str] = {
+    "done": "Your training is done",
+    "left": "Your training has ended before its last step",
+    "failed": "Your training has failed",
+    "vanished": "Your training ended unexpectedly",
+}
+
+
+def training_subject(name: str, state: str, t: Catalogue = ENGLISH) -> str:
+    """Return the subject of the mail that a training has ended, on one line.
+
+    Args:
+        name: the name of the run; "" without a name.
+        state: how it ended, a key of `ENDED`.
+        t: translates into the user's language.
+    """
+    what = t(ENDED[state])
+    return f"{what}: {name}" if name else what
+
+
+def training_text(notice: TrainingNotice, url: str, t: Catalogue = ENGLISH) -> str:
+    """Return the text of the mail that a training has ended.
+
+    Args:
+        notice: the notice.
+        url: address of the server.
+        t: translates into the user's language.
+    """
+    began = notice.started or notice.ends
+    took = t("It took %1, until %2.", _in_steps(notice.ends - began, t), _day_and_time(notice.ends))
+    first = training_subject(notice.name, notice.state, t)
+    return f"{first}\n{took}\n" + t("Your server is here:") + f"\n{url}\n"
+
+
+def too_long_subject(t: Catalogue = ENGLISH) -> str:
+    """Return the subject of the mail that a server stops before its training is done."""
+    return t("Your server stops before your training is done")
+
+
+def too_long_text(ends: datetime, stops: datetime, url: str, t: Catalogue = ENGLISH, *, more_time: bool = False) -> str:
+    """Return the text of the mail that a server stops before its training is done.
+
+    Args:
+        ends: likely end of the training.
+        stops: when the server stops.
+        url: address of the server.
+        t: translates into the user's language.
+        more_time: whether the user can still put off the end of the server.
+    """
+    lines = [t("Your training ends about %1; the server stops at %2.", _day_and_time(ends), _day_and_time(stops))]
+    lines.append(t("Have it save its state before. Files stay as they were saved last, variables are lost."))
+    lines += [t("You can ask for more time in the server, while the GPU is in use.")] if more_time else []
+    return "\n".join([*lines, t("Your server is here:"), url]) + "\n"
+
+
+def _day_and_time(at: datetime) -> str:
+    return at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _in_steps(left: timedelta, t: Catalogue) -> str:

@@ -6,12 +6,23 @@ A use is one server's time with a GPU. This part is updated after each commit to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes
-from hub_extensions.core.forecast.progress import OVERDUE, taken
+from hub_extensions.core.forecast.progress import (
+    ACCEPTED,
+    OVERDUE,
+    believed,
+    is_at_work,
+    is_end_known,
+    is_trusted,
+    judged,
+    outcome,
+    still_remembered,
+    with_missed,
+)
 from hub_extensions.core.forecast.results import (
     FEW,
     LAST,
@@ -33,6 +44,7 @@ from hub_extensions.core.queue.wait_bound import WaitForecast
 from hub_extensions.core.usage.stays import stay_of
 from hub_extensions.hub_service.engine.forecasts.past_uses import PastUses
 from hub_extensions.hub_service.engine.state.clock import RunningClock
+from hub_extensions.hub_service.engine.state.meta import MISSED_ENDS, read_missed_ends, write_missed_ends
 
 ServerKey = tuple[str, str]  # name of the user and of the server
 UNREAD = 20_000
@@ -52,7 +64,9 @@ class ForecastState:
         records: pool -> the latest forecasts whose tickets have started, with the real waits.
         joins: pool -> the forecasts of `records` that users were given when they joined the line.
         progress: server -> its last report of when its computation will be done, and that end on the running clock
-            (which stands still while the hub is away).
+            (which stands still while the hub is away). Its spread is as large as the user is trusted.
+        claims: server -> the earlier report by which it is judged whether a reported end was missed.
+        missed: user -> when reported ends were missed, the oldest first.
         past: statistics of past uses: how long starts with each offer take, and how much GPU memory users needed.
     """
 
@@ -65,6 +79,8 @@ class ForecastState:
         self.records: dict[str, deque[Given]] = {}
         self.joins: dict[str, deque[Given]] = {}
         self.progress: dict[ServerKey, tuple[Progress, datetime]] = {}
+        self.claims: dict[ServerKey, Progress] = {}
+        self.missed: Mapping[str, tuple[datetime, ...]] = {}
         self.past = PastUses()
         self._judged: dict[str, Accuracy] = {}
 
@@ -238,6 +254,9 @@ class ForecastState:
         self.stays.extend(stay for stay in map(stay_of, changes.usage) if stay is not None)
         for server in changes.gone_facts:
             self.progress.pop(server, None)
+            self.claims.pop(server, None)
+        if MISSED_ENDS in changes.meta:
+            self.missed = read_missed_ends(changes.meta[MISSED_ENDS])
         for given in changes.forecasts:
             self._take(given)
 
@@ -276,36 +295,95 @@ class ForecastState:
         if given.hour == 0:
             self.joins.setdefault(given.pool, deque(maxlen=LAST)).append(given)
 
-    def record_progress(self, server: ServerKey, report: Progress, started: datetime, clock: RunningClock) -> bool:
-        """Record a server's report of when its computation will be done.
+    # -------------------------------------------------------------- reports of progress
+
+    def progress_outcome(self, server: ServerKey, report: Progress, started: datetime, clock: RunningClock) -> str:
+        """Return `ACCEPTED` if a server's report of when its computation will be done is used.
+
+        Otherwise a code of the reason, for example because the service already has a later report.
 
         Args:
             server: name of the user and of the server.
             report: the reported end.
             started: when the server was ready, by the running clock.
             clock: the running clock, which stands still while the hub is away.
-
-        Returns:
-            `False` if the report is not used, for example because the service already has a later report.
         """
         before = self.progress.get(server)
+        return outcome(None if before is None else before[0], report, clock.utc_now(), clock.wall(started))
+
+    def record_progress(self, server: ServerKey, report: Progress, started: datetime, clock: RunningClock) -> bool:
+        """Record a server's report of when its computation will be done. The arguments are those of `progress_outcome`.
+
+        Returns:
+            `False` if the report is not used.
+        """
         now = clock.utc_now()
-        found = taken(None if before is None else before[0], report, now, clock.wall(started))
-        if found is None:
+        if self.progress_outcome(server, report, started, clock) != ACCEPTED:
             return False
-        age = max(timedelta(0), now - found.at)
-        self.progress[server] = found, clock.now() - age + timedelta(seconds=found.left_seconds)
+        claim, _ = judged(self.claims.get(server), report, now)
+        self.claims.pop(server, None)
+        if claim is not None:
+            self.claims[server] = claim
+        end = clock.now() - max(timedelta(0), now - report.at) + timedelta(seconds=report.left_seconds)
+        self.progress[server] = believed(report, self.is_trusted(server[0], now)), end
+        if not self.is_trusted(server[0], now):
+            for other in [key for key in self.progress if key[0] == server[0]]:
+                shown, ends = self.progress[other]
+                self.progress[other] = believed(shown, False), ends
         self.revision += 1
         return True
+
+    def is_trusted(self, user: str, now: datetime) -> bool:
+        """Return whether the ends that the user's programs report are trusted, by the wall clock."""
+        return is_trusted(self.missed.get(user, ()), now)
+
+    def missed_note(self, server: ServerKey, report: Progress, now: datetime) -> Mapping[str, str]:
+        """Return the values to store (`engine.state.meta`) if a report shows that an earlier reported end was missed.
+
+        Empty if none was missed, or if the user is not trusted anyway.
+
+        Args:
+            server: name of the user and of the server.
+            report: an accepted report, before it is recorded.
+            now: wall-clock time.
+        """
+        _, missed = judged(self.claims.get(server), report, now)
+        if not missed or not self.is_trusted(server[0], now):
+            return {}
+        after = {**self.missed, server[0]: with_missed(self.missed.get(server[0], ()), now)}
+        return {MISSED_ENDS: write_missed_ends(after)}
+
+    def forgotten_note(self, now: datetime, user: str = "") -> Mapping[str, str]:
+        """Return the values to store so that old missed ends are forgotten, and those of a deleted user.
+
+        Empty if nothing is forgotten.
+
+        Args:
+            now: wall-clock time.
+            user: name of the deleted user; "" for none.
+        """
+        left = {name: at for name, at in self.missed.items() if name != user and still_remembered(at, now)}
+        return {} if left == self.missed else {MISSED_ENDS: write_missed_ends(left)}
 
     def ends_of(self, server: ServerKey, now: datetime) -> tuple[Progress, datetime] | None:
         """Return a server's last report of when its computation will be done, and that end by the running clock.
 
-        `None` without a report, or if the reported end passed longer than `OVERDUE` ago.
+        `None` without a report, if the computation has ended, if the user's reports are not trusted, or if the reported
+        end passed longer than `OVERDUE` ago.
 
         Args:
             server: name of the user and of the server.
             now: by the running clock, which stands still while the hub is away.
         """
         found = self.progress.get(server)
-        return None if found is None or now > found[1] + OVERDUE else found
+        return None if found is None or not is_end_known(found[0]) or now > found[1] + OVERDUE else found
+
+    def training(self, server: ServerKey, now: datetime) -> Progress | None:
+        """Return the last report of a program that trains in a server now. `None` if none does.
+
+        Args:
+            server: name of the user and of the server.
+            now: wall-clock time.
+        """
+        found = self.progress.get(server)
+        return found[0] if found is not None and is_at_work(found[0], now) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 from hub_extensions.core.text.reasons import Reason
 
@@ -16,7 +17,10 @@ class Refused(Exception):
         field: the field of the request that is wrong; "" if the whole request is wrong.
         reason: a stable code, for metrics and programs.
         params: name -> value of the placeholders in the message; empty without placeholders.
+        again_after: with status 429, how long to wait before the next try; `None` with another status.
     """
+
+    again_after: timedelta | None = None
 
     def __init__(
         self,
@@ -43,6 +47,13 @@ class Refused(Exception):
             field: the field of the request that is wrong; "" if the whole request is wrong.
         """
         return cls(status, why.message, field, why.reason, why.params)
+
+    @classmethod
+    def too_often(cls, message: str, reason: str, again_after: timedelta) -> Refused:
+        """Create the refusal of a request that came too soon after earlier ones; its status is 429."""
+        refused = cls(429, message, "", reason)
+        refused.again_after = again_after
+        return refused
 
 
 class CalculationEnded(Exception):

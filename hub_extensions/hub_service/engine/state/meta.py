@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from hub_extensions.core.culling import RoutesRenewed
 from hub_extensions.core.messages import WithoutSessions
-from hub_extensions.core.notices import AdminLetter, Sending
+from hub_extensions.core.notices import AdminLetter, Sending, TrainingNotice
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.cordons import Cordon
 from hub_extensions.core.queue.failed_starts import KeptFailure
@@ -33,6 +34,8 @@ CORDONS = "cordons"
 LETTERS = "letters"
 LANGUAGES = "languages"
 WITHOUT_SESSION = "without-session"
+MISSED_ENDS = "missed-ends"
+TRAININGS = "trainings"
 _LETTERS: TypeAdapter[tuple[AdminLetter, ...]] = TypeAdapter(tuple[AdminLetter, ...])
 _CORDONS: TypeAdapter[tuple[Cordon, ...]] = TypeAdapter(tuple[Cordon, ...])
 _WITHOUT_SESSION: TypeAdapter[WithoutSessions] = TypeAdapter(WithoutSessions)
@@ -42,6 +45,8 @@ _STOPS: TypeAdapter[tuple[StopRecord, ...]] = TypeAdapter(tuple[StopRecord, ...]
 _ROUTES_RENEWED: TypeAdapter[RoutesRenewed] = TypeAdapter(RoutesRenewed)
 _FAILURES: TypeAdapter[tuple[KeptFailure, ...]] = TypeAdapter(tuple[KeptFailure, ...])
 _LANGUAGES: TypeAdapter[Mapping[str, str]] = TypeAdapter(Mapping[str, str])
+_MISSED_ENDS: TypeAdapter[Mapping[str, tuple[datetime, ...]]] = TypeAdapter(Mapping[str, tuple[datetime, ...]])
+_TRAININGS: TypeAdapter[tuple[TrainingNotice, ...]] = TypeAdapter(tuple[TrainingNotice, ...])
 _SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending])
 
 
@@ -193,3 +198,33 @@ def read_languages(kept: str) -> Mapping[str, str]:
 
 def write_languages(languages: Mapping[str, str]) -> str:
     return _LANGUAGES.dump_json(languages).decode()
+
+
+def read_missed_ends(kept: str) -> Mapping[str, tuple[datetime, ...]]:
+    """Parse the stored JSON: user -> when ends that the user's programs had reported were missed.
+
+    Empty if another version wrote it in another format.
+    """
+    try:
+        return _MISSED_ENDS.validate_json(kept)
+    except ValidationError:
+        return {}
+
+
+def write_missed_ends(missed: Mapping[str, tuple[datetime, ...]]) -> str:
+    return _MISSED_ENDS.dump_json(missed).decode()
+
+
+def read_trainings(kept: str) -> tuple[TrainingNotice, ...]:
+    """Parse the stored JSON of the notices about trainings that were sent lately or are being sent.
+
+    Empty if another version wrote it in another format.
+    """
+    try:
+        return _TRAININGS.validate_json(kept)
+    except ValidationError:
+        return ()
+
+
+def write_trainings(notices: Iterable[TrainingNotice]) -> str:
+    return _TRAININGS.dump_json(tuple(notices)).decode()

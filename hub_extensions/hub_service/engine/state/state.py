@@ -53,12 +53,14 @@ from hub_extensions.hub_service.engine.state.clock import RunningClock
 from hub_extensions.hub_service.engine.state.inventory import Inventory
 from hub_extensions.hub_service.engine.state.meta import (
     CLOCK,
+    MISSED_ENDS,
     OFFERS,
     POOL_NAMES,
     ROUTES_RENEWED,
     STOPS,
     TOKEN_NAME,
     WITHOUT_SESSION,
+    read_missed_ends,
     read_routes_renewed,
     read_stops,
     read_without_session,
@@ -230,6 +232,7 @@ class State(Inventory):
             self.leases[lease.id] = self._ending(lease)
             self._index(lease)
         self.forecasts.restore(stored.forecasts)
+        self.forecasts.missed = read_missed_ends(stored.meta.get(MISSED_ENDS, "{}"))
         self.next_place = stored.next_place
         self.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         self.token_name = stored.meta.get(TOKEN_NAME, "")

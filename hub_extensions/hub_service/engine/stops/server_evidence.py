@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from hub_extensions.core import culling, stops
 from hub_extensions.core.culling import CullDecision, CullPolicy, Evidence, ServerFacts
+from hub_extensions.core.forecast.progress import is_too_long
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
 from hub_extensions.core.offers.offer_id import OfferId
@@ -89,7 +90,7 @@ class ServerEvidence:
             facts: what the service remembers of the server.
         """
         lease = self.state.leases.get(facts.lease) if facts.lease else None
-        policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
+        policy, report = self.state.policy_of(facts.user, facts.offer), self._counted(facts.user, facts.server)
         if lease is None:
             return PresentEvidence(policy, report)
         sample = self.sample_of(lease)
@@ -217,7 +218,7 @@ class ServerEvidence:
         Args:
             lease: the server's right to its GPU.
         """
-        use, report = self.dcgm.use(lease), self.report(lease.user, lease.server)
+        use, report = self.dcgm.use(lease), self._counted(lease.user, lease.server)
         shared = use is not None and use.card_percent is not None
         return replace(report, used_percent=None) if report is not None and shared else report
 
@@ -294,6 +295,11 @@ class ServerEvidence:
             return None
         return known[0]
 
+    def _counted(self, user: str, server: str) -> ServerReport | None:
+        """Return the report of `report` as decisions count it: a training may be as good as a busy kernel."""
+        training = self.state.forecasts.training((user, server), self.state.clock.utc_now())
+        return culling.with_training(self.report(user, server), training, self.state.policy)
+
     def evidence(self, facts: ServerFacts, known: PresentEvidence | None = None) -> Evidence:
         """Return the evidence about a server on which a decision is based.
 
@@ -322,6 +328,17 @@ class ServerEvidence:
             orphaned_at=orphaned_at,
         )
 
+    def too_long(self, facts: ServerFacts) -> tuple[datetime, datetime] | None:
+        """Return the likely end of a server's training and the end of the server, if the server ends before.
+
+        Both are wall-clock times. `None` if the training may be done in time, or if its end is not known.
+        """
+        known = self.state.forecasts.ends_of((facts.user, facts.server), self.state.clock.now())
+        stops_at = None if known is None else self.decision(facts).latest
+        if known is None or stops_at is None or not is_too_long(*known, stops_at):
+            return None
+        return self.state.clock.wall(known[1]), self.state.clock.wall(stops_at)
+
     def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:
         """Return the signs that a server is in use (GPU, kernels, terminals), which its panel shows.
 
@@ -332,7 +349,9 @@ class ServerEvidence:
             return ()
         lease = self.state.leases.get(facts.lease) if facts.lease else None
         if lease is not None:
-            return culling.gpu_signs(self.sample_of(lease), report, policy, used=self.use_of(lease))
+            training = self.state.forecasts.training((facts.user, facts.server), self.state.clock.utc_now())
+            signs = culling.gpu_signs(self.sample_of(lease), report, policy, used=self.use_of(lease))
+            return (*signs, *culling.training_sign(training, policy))
         clock, last = self.state.clock, self.state.hub_view.activity.get((facts.user, facts.server))
         return culling.cpu_signs(None if last is None else clock.wall(last), report, clock.utc_now())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,12 +30,17 @@ from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.store.copies import note_in, sqlite_file
 from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.messages import WebhookNotice
+from hub_extensions.core.forecast.progress import AHEAD
+from hub_extensions.core.messages import TrainingEnded, WebhookNotice
 from hub_extensions.core.notices import (
     LETTER,
     MAIL,
+    OF_A_STOP,
     READY,
+    SHORTEST,
     STOPS,
+    TRAINING_ENDED,
+    TRAINING_TOO_LONG,
     WEBHOOK,
     Delivery,
     DeliveryAction,
@@ -42,20 +48,30 @@ from hub_extensions.core.notices import (
     address_problem,
     after_failure,
     channels_of,
+    ended,
+    is_told,
     judge,
+    training_deliveries,
+    wait_before,
     warning_channels,
 )
 from hub_extensions.core.stops import Cause
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.core.text.translation import ENGLISH, Catalogue
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import SENDINGS, read_sendings, write_sendings
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transactions
+from hub_extensions.hub_service.engine.stops.server_evidence import ServerEvidence
 from hub_extensions.hub_service.setup.notice_texts import (
     WRONG,
     NoticeTexts,
     letter_subject,
     letter_text,
+    too_long_subject,
+    too_long_text,
+    training_subject,
+    training_text,
     warning_subject,
     warning_text,
 )
@@ -66,6 +82,8 @@ log = logging.getLogger("hub_extensions.hub_service")
 EVERY = 1.0
 AT_ONCE = 4  # simultaneous sendings by one channel
 VERSION = 1
+QUIET = (DeliveryAction.SEEN, DeliveryAction.OFF, DeliveryAction.SHOWN, DeliveryAction.IN_TIME)
+"""Why a notice is dropped without a row in the journal: its user knows, or it is not true any more."""
 _NOTICE: TypeAdapter[WebhookNotice] = TypeAdapter(WebhookNotice)
 
 
@@ -104,12 +122,14 @@ class Notifier:
 
     Attributes:
         channels: names of the configured ways to send a notice. Each has its own `run`.
+        evidence: knows whether a server stops before its training is done, and whether a page of it is open.
     """
 
-    def __init__(self, state: State, transaction: Transactions, settings: Settings) -> None:
+    def __init__(self, state: State, transaction: Transactions, settings: Settings, evidence: ServerEvidence) -> None:
         self.state = state
         self.transaction = transaction
         self.settings = settings
+        self.evidence = evidence
         self.channels = _channels(settings)
         self.texts = NoticeTexts.of(settings)
         self.webhooks = {
@@ -157,6 +177,57 @@ class Notifier:
                     )  # another page may have reported it meanwhile
                     await transaction.write(Changes(meta=note))
 
+    def can_notify(self, user: str) -> bool:
+        """Return whether a notice that does not warn of a stop can be sent to this user."""
+        return bool(self._channels_to(user))
+
+    def _channels_to(self, user: str) -> tuple[str, ...]:
+        """Return the channels (webhook, e-mail) that reach a user: e-mail only if the user has a plain address."""
+        return tuple(each for each in channels_of(self.settings) if each != MAIL or self._has_address(user))
+
+    def _has_address(self, user: str) -> bool:
+        try:
+            return not address_problem(self.texts.address(user))
+        except WRONG:  # the administrator's template fails for this name
+            return False
+
+    async def training_ended(self, user: str, server: str, report: TrainingEnded) -> None:
+        """Send the notice that a training has ended, by each channel (webhook, e-mail).
+
+        A repeated request for the same run changes nothing.
+
+        Args:
+            user, server: name of the user and of the server.
+            report: the run that has ended.
+
+        Raises:
+            Refused: 400, the end is in the future. 404, no such server runs. 409, no channel reaches the user, or the
+                training was too short. 429, the server has requested too many notices. 503, the store cannot be
+                written.
+        """
+        channels = self._channels_to(user)
+        if not channels:
+            raise Refused.because(409, explain("no-notices"), "")
+        if report.ended - report.started < SHORTEST:
+            raise Refused.because(409, explain("training-too-short", least=SHORTEST), "ended")
+        async with self.transaction() as transaction:
+            facts, now = self.state.facts.get((user, server)), self.state.clock.utc_now()
+            if facts is None:
+                raise Refused(404, "This server is not known to run.", "server", "unknown-server")
+            if report.ended > now + AHEAD:
+                raise Refused(400, "ended is in the future; it has to be a time in the past.", "ended", "bad-input")
+            notice, notices = ended(report, (user, server), now, id=secrets.token_hex(8)), self.state.notices
+            if is_told(notices.trainings, notice):
+                return
+            wait = wait_before(notices.trainings, (user, server), now)
+            if wait > timedelta(0):
+                raise Refused.too_often("Too many notices for this server within an hour.", "too-many-notices", wait)
+            offer = self.state.offer(facts.offer)
+            title = offer.plain_name if offer else facts.offer
+            made = training_deliveries(notice, facts.offer, title, facts.started, channels, self.state.clock.now())
+            meta = notices.training_note(now, self.state.facts.values(), notice)
+            await transaction.write(Changes(deliveries=made, meta=meta))
+
     def status(self) -> Mapping[str, str] | None:
         """Return for each channel (webhook, e-mail) a sentence about its last sending.
 
@@ -188,7 +259,11 @@ class Notifier:
     async def _tried(self, delivery: Delivery) -> _Outcome | None:
         """Try to send a notice once, and return the outcome. `None` if it is not due yet; it is not sent then."""
         now = self.state.clock.now()
-        verdict = judge(delivery, self.state.facts.get((delivery.user, delivery.server)), now)
+        facts, too_long, watched = self.state.facts.get(delivery.run_of), False, False
+        if delivery.kind == TRAINING_TOO_LONG and facts is not None:
+            report = self.evidence.report(*delivery.run_of)
+            too_long, watched = self.evidence.too_long(facts) is not None, report is not None and report.watched
+        verdict = judge(delivery, facts, now, too_long=too_long, watched=watched)
         if verdict is DeliveryAction.LATER:
             return None
         if verdict is not DeliveryAction.SEND:
@@ -230,6 +305,8 @@ class Notifier:
             # a KeyError if the letter is not kept any more
             text = {each.id: each.text for each in self.state.notices.letters}[delivery.id]
             return replace(bare, subject=letter_subject(t), text=letter_text(text, url, t))
+        if delivery.kind in (TRAINING_ENDED, TRAINING_TOO_LONG):
+            return self._of_training(bare, t)
         return (self._of_ready if delivery.kind == READY else self._of_warning)(bare, delivery, now, t)
 
     def _of_ready(self, bare: WebhookNotice, delivery: Delivery, now: datetime, t: Catalogue) -> WebhookNotice:
@@ -263,6 +340,19 @@ class Notifier:
             cause=cause,
         )
 
+    def _of_training(self, bare: WebhookNotice, t: Catalogue) -> WebhookNotice:
+        # a KeyError if the notice is not kept any more
+        told = {each.id: each for each in self.state.notices.trainings}[bare.id]
+        about = replace(bare, training=told.name, training_state=told.state, training_ends=told.ends)
+        if told.kind == TRAINING_ENDED or told.stops is None:
+            return replace(
+                about, subject=training_subject(told.name, told.state, t), text=training_text(told, bare.url, t)
+            )
+        facts = self.state.facts.get((bare.user, bare.server))
+        left = None if facts is None else culling.extensions_left(facts, self.state.policy_of(facts.user, facts.offer))
+        text = too_long_text(told.ends, told.stops, bare.url, t, more_time=bool(left))
+        return replace(about, subject=too_long_subject(t), text=text, stops_at=told.stops)
+
     def _message(self, notice: WebhookNotice) -> EmailMessage:
         address = self.texts.address(notice.user)
         if problem := address_problem(address):
@@ -281,7 +371,7 @@ class Notifier:
 
     async def _write(self, delivery: Delivery, outcome: _Outcome) -> None:
         if outcome.verdict is not DeliveryAction.SEND:
-            quiet = outcome.verdict in (DeliveryAction.SEEN, DeliveryAction.OFF, DeliveryAction.SHOWN)
+            quiet = outcome.verdict in QUIET
             row = () if quiet else (self._row("not-told", delivery, outcome.verdict.value),)
             await self._commit(Changes(delivered=(delivery.key,), journal=row))
             return
@@ -318,7 +408,7 @@ class Notifier:
             Empty if the notice is not such a warning, or if that stop is not announced any more.
         """
         facts = self.state.facts.get(warning.run_of)
-        if warning.kind in (READY, LETTER) or facts is None or facts.started != warning.run:
+        if warning.kind not in OF_A_STOP or facts is None or facts.started != warning.run:
             return ()
         return (culling.reached(facts, warning.channel),) if culling.is_announced(facts, warning.open_until) else ()
 

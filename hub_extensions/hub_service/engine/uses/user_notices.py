@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.adapters.store import Changes, NoticeRow, Stored
-from hub_extensions.core.notices import AdminLetter, Delivery, NoticeConfig, Sending
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.notices import (
+    AdminLetter,
+    Delivery,
+    NoticeConfig,
+    Sending,
+    TrainingNotice,
+    remembered,
+    run_of,
+)
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.failed_starts import KeptFailure, places_of, taken_up
 from hub_extensions.core.queue.model import WantedOffer
@@ -16,13 +25,16 @@ from hub_extensions.hub_service.engine.state.meta import (
     LANGUAGES,
     LETTERS,
     SENDINGS,
+    TRAININGS,
     read_failures,
     read_languages,
     read_letters,
     read_sendings,
+    read_trainings,
     write_failures,
     write_languages,
     write_letters,
+    write_trainings,
 )
 
 NOTICES_LAST = timedelta(hours=24)  # pages show a notice this long
@@ -37,6 +49,7 @@ class UserNotices:
         sendings: channel -> its last successful and its last failed sending.
         failures: failed starts, the oldest first. They are shown until a later start of the server is ready.
         letters: messages of administrators to the users of single servers.
+        trainings: notices about trainings that are being sent, or were sent lately.
         languages: user -> the language of the last page, if it differs from that of the site's mails.
     """
 
@@ -46,6 +59,7 @@ class UserNotices:
         self.sendings: Mapping[str, Sending] = {}
         self.failures: tuple[KeptFailure, ...] = ()
         self.letters: tuple[AdminLetter, ...] = ()
+        self.trainings: tuple[TrainingNotice, ...] = ()
         self.languages: Mapping[str, str] = {}
         self._by_user: dict[str, list[NoticeRow]] = {}
 
@@ -59,6 +73,7 @@ class UserNotices:
         self.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
         self.failures = read_failures(stored.meta.get(FAILED_STARTS, "[]"))
         self.letters = read_letters(stored.meta.get(LETTERS, "[]"))
+        self.trainings = read_trainings(stored.meta.get(TRAININGS, "[]"))
         self.languages = read_languages(stored.meta.get(LANGUAGES, "{}"))
         self.deliveries = {each.key: each for each in stored.deliveries}
         for notice in reversed(notices):
@@ -74,6 +89,8 @@ class UserNotices:
             self._by_user.setdefault(notice.user, []).append(notice)
         if LETTERS in changes.meta:
             self.letters = read_letters(changes.meta[LETTERS])
+        if TRAININGS in changes.meta:
+            self.trainings = read_trainings(changes.meta[TRAININGS])
         if LANGUAGES in changes.meta:
             self.languages = read_languages(changes.meta[LANGUAGES])
         if SENDINGS in changes.meta:
@@ -119,12 +136,30 @@ class UserNotices:
         others = {name: each for name, each in self.languages.items() if name != user}
         return {LANGUAGES: write_languages(others if language == self.usual else {**others, user: language})}
 
+    def training_note(
+        self, now: datetime, runs: Iterable[ServerFacts], new: TrainingNotice | None = None
+    ) -> Mapping[str, str]:
+        """Return the values to store (`engine.state.meta`) so that old notices about trainings are forgotten.
+
+        Empty if nothing changes.
+
+        Args:
+            now: wall-clock time.
+            runs: facts about the running servers.
+            new: a notice to add. `None` for none.
+        """
+        running = {(each.user, each.server, run_of(each)) for each in runs}
+        left = (*remembered(self.trainings, running, now), *((new,) if new is not None else ()))
+        return {} if left == self.trainings else {TRAININGS: write_trainings(left)}
+
     def without_user(self, user: str) -> Changes:
-        """Return the changes that remove a deleted user's failed starts, letters and language."""
+        """Return the changes that remove a deleted user's failed starts, letters, trainings and language."""
         failures = tuple(each for each in self.failures if each.start.user != user)
         letters = tuple(each for each in self.letters if each.user != user)
         meta = {} if failures == self.failures else {FAILED_STARTS: write_failures(failures)}
         meta |= {} if letters == self.letters else {LETTERS: write_letters(letters)}
+        trainings = tuple(each for each in self.trainings if each.user != user)
+        meta |= {} if trainings == self.trainings else {TRAININGS: write_trainings(trainings)}
         return Changes(meta={**meta, **self.language_note(user, self.usual)})
 
     def forget_old(self, now: datetime) -> None:

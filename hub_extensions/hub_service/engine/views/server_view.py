@@ -5,28 +5,43 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from hub_extensions.adapters.store import Changes, StoreUnavailable
+from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
 from hub_extensions.core import culling, messages
-from hub_extensions.core.culling import Cause, CullDecision, ServerFacts
+from hub_extensions.core.culling import Cause, CullDecision, CullPolicy, Evidence, ServerFacts
+from hub_extensions.core.forecast.progress import ACCEPTED, DISTRUST, is_trusted
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import ServerReport
-from hub_extensions.core.notices import for_panel
+from hub_extensions.core.notices import (
+    TRAINING_TOO_LONG,
+    TrainingNotice,
+    for_panel,
+    is_told,
+    run_of,
+    training_deliveries,
+    warning_channels,
+)
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.stops import Withdrawal
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.meta import MISSED_ENDS, read_missed_ends
 from hub_extensions.hub_service.engine.state.state import State
-from hub_extensions.hub_service.engine.state.transaction import Transactions
+from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transactions
 from hub_extensions.hub_service.engine.stops.runner import StopRunner
 from hub_extensions.hub_service.engine.views import presenters
 from hub_extensions.hub_service.engine.views.cull_audit import EXTENDED, KEPT, kept_row
 
 REPORTED = [each.name for each in fields(ServerReport) if each.name != "at"]  # as `messages.Report` has them
 UNKNOWN = "This server is not known to run."
+Postpone = Callable[[Evidence, ServerFacts, CullPolicy, datetime], ServerFacts | Reason]
+PROGRESS_PAUSE = timedelta(seconds=1)
+"""Shortest time between two reports of progress of one server."""
 
 
 class ServerView:
@@ -36,12 +51,17 @@ class ServerView:
         state: the state.
         transaction: writes changes.
         evidence: judges how busy a server is and when it stops.
+        can_notify: returns whether a notice to a user can be sent by mail or webhook.
     """
 
-    def __init__(self, state: State, transaction: Transactions, evidence: StopRunner) -> None:
+    def __init__(
+        self, state: State, transaction: Transactions, evidence: StopRunner, can_notify: Callable[[str], bool]
+    ) -> None:
         self.state = state
         self.transaction = transaction
         self.evidence = evidence
+        self.can_notify = can_notify
+        self._progress_at: dict[tuple[str, str], float] = {}
 
     async def take_report(self, user: str, server: str, report: messages.Report) -> None:
         """Store a report of a server's extension: its activity, and whether a browser has opened the server."""
@@ -84,6 +104,83 @@ class ServerView:
         shown = warned is not None and culling.is_announced(facts, self.state.clock.running(warned))
         return culling.reached(seen, culling.PAGE) if shown else seen
 
+    async def take_progress(self, user: str, server: str, report: messages.Progress) -> bool:
+        """Record a server's report of when its computation will be done.
+
+        If the report shows that an earlier reported end was missed, that is stored. If the server stops before its
+        training is done, its user is notified once in this run of the server.
+
+        Returns:
+            Whether the report is used.
+
+        Raises:
+            Refused: 429, the last report of this server came less than a second ago. 503, the store cannot be written.
+        """
+        key, elapsed = (user, server), self.state.clock.elapsed()
+        recent = {
+            each: at for each, at in self._progress_at.items() if 0 <= elapsed - at < PROGRESS_PAUSE.total_seconds()
+        }
+        self._progress_at = {**recent, key: recent.get(key, elapsed)}
+        if key in recent:
+            self.state.count("progress", "too-often")
+            raise Refused.too_often(
+                "A server reports its progress once per second at most.", "too-often", PROGRESS_PAUSE
+            )
+        async with self.transaction() as transaction:
+            facts, forecasts, now = self.state.facts.get(key), transaction.state.forecasts, self.state.clock.utc_now()
+            if facts is None or facts.lease is None:
+                self.state.count("progress", "no-gpu")
+                return False
+            outcome = forecasts.progress_outcome(key, report, facts.started, self.state.clock)
+            self.state.count("progress", outcome)
+            if outcome != ACCEPTED:
+                return False
+            missed = forecasts.missed_note(key, report, now)
+            if missed:
+                await transaction.write(Changes(meta=missed, journal=self._distrust_row(facts, missed)))
+            forecasts.record_progress(key, report, facts.started, self.state.clock)
+            notice = self._too_long_notice(facts, now)
+            if not notice.empty:
+                await transaction.write(notice)
+        return True
+
+    def _distrust_row(self, facts: ServerFacts, missed: Mapping[str, str]) -> tuple[JournalRow, ...]:
+        """Return a row for the journal if the user's reports of progress are not trusted from now on.
+
+        Args:
+            facts: what culling knows about the server.
+            missed: the missed ends that are stored now (`ForecastState.missed_note`).
+        """
+        now = self.state.clock.utc_now()
+        if is_trusted(read_missed_ends(missed[MISSED_ENDS]).get(facts.user, ()), now):
+            return ()
+        why = explain("progress-not-trusted", at=now + DISTRUST)
+        about = (facts.lease, facts.user, facts.server)
+        return (JournalRow.because(now, "progress-not-trusted", about, (why,), SERVICE),)
+
+    def _too_long_notice(self, facts: ServerFacts, now: datetime) -> Changes:
+        """Return the changes that notify a user whose server stops before its training is done.
+
+        Empty if the training may be done in time, if the user was notified before in this run of the server, or if no
+        channel is configured.
+
+        Args:
+            facts: what culling knows about the server.
+            now: wall-clock time.
+        """
+        times, notices = self.evidence.too_long(facts), self.state.notices
+        channels = warning_channels(notices.config, self.state.policy)
+        if times is None or not channels:
+            return Changes()
+        about = (facts.user, facts.server, TRAINING_TOO_LONG, run_of(facts))
+        notice = TrainingNotice(secrets.token_hex(8), *about, at=now, ends=times[0], stops=times[1])
+        if is_told(notices.trainings, notice):
+            return Changes()
+        offer = self.state.offer(facts.offer)
+        title = offer.plain_name if offer else facts.offer
+        made = training_deliveries(notice, facts.offer, title, facts.started, channels, self.state.clock.now())
+        return Changes(deliveries=made, meta=notices.training_note(now, self.state.facts.values(), notice))
+
     async def keep(self, user: str, server: str) -> None:
         """Postpone the stop of a server, because its user pressed *Keep*.
 
@@ -91,16 +188,38 @@ class ServerView:
             Refused: 404, no such server runs. 409, *Keep* would not help, or the user has pressed it too often. 503,
                 the store cannot be written.
         """
+
+        def keep(evidence: Evidence, facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts | Reason:
+            return culling.keep(evidence, facts, policy, now, self.state.keeps.get(user, ()))
+
+        await self._postpone(user, server, "keep", keep)
+
+    async def extend(self, user: str, server: str) -> None:
+        """Put off the end of a server's lifetime, because its user asked for more time.
+
+        Raises:
+            Refused: 404, no such server runs. 409, the lifetime cannot be extended now. 503, the store cannot be
+                written.
+        """
+        await self._postpone(user, server, "extend", culling.extend)
+
+    async def _postpone(self, user: str, server: str, field: str, postpone: Postpone) -> None:
+        """Change the facts of a server so that it stops later, and write the journal's row about it.
+
+        Args:
+            user, server: name of the user and of the server.
+            field: the name of the request, for a refusal.
+            postpone: returns the changed facts or a reason to refuse; see `culling.extend` for its arguments.
+        """
         async with self.transaction() as transaction:
             facts = self.state.facts.get((user, server))
             if facts is None:
                 raise Refused(404, UNKNOWN, "server", "unknown-server")
-            lease, pressed = self.state.leases.get(facts.lease) if facts.lease else None, self.state.keeps.get(user, ())
-            policy, now = self.state.policy_of(user, facts.offer), self.state.clock.now()
+            lease, policy = self.state.leases.get(facts.lease or ""), self.state.policy_of(user, facts.offer)
             refused = self.evidence.refuse_withdrawal(facts)
-            kept = refused or culling.keep(self.evidence.evidence(facts), facts, policy, now, pressed)
+            kept = refused or postpone(self.evidence.evidence(facts), facts, policy, self.state.clock.now())
             if isinstance(kept, Reason):
-                raise Refused.because(409, kept, "keep")
+                raise Refused.because(409, kept, field)
             longer = kept.extensions > facts.extensions
             until = kept.ends_at if longer else kept.kept_until
             kind = EXTENDED if longer else KEPT
@@ -109,7 +228,7 @@ class ServerView:
             try:
                 await transaction.write(replace(after, facts=(kept,), journal=(row,)))
             except StoreUnavailable as problem:
-                raise Refused(503, f"Not kept: {problem.message}", "keep", "store-unavailable") from problem
+                raise Refused(503, f"Not kept: {problem.message}", field, "store-unavailable") from problem
 
     def server_state(self, user: str, server: str, trespassed: bool) -> messages.ServerState | None:
         """Return everything that a server's own extension may read. `None` if the service does not know the server.
@@ -153,6 +272,8 @@ class ServerView:
             signs=self.evidence.signs(facts) if facts else (),
             name=offer.name if offer else "",
             idle_below_percent=self.state.policy_of(user, offer_id).idle_below_percent,
+            extend=self._extend_budget(facts) if facts else None,
+            can_notify=self.can_notify(user),
         )
 
     def _latest(self, lease: Lease | None, decision: CullDecision | None) -> datetime | None:
@@ -189,13 +310,26 @@ class ServerView:
         if not policy.enabled or policy.never or self.state.no_session_since(facts.user) is not None:
             return None
         if decision.cause is Cause.LIFETIME and policy.max_lifetime_extensions and facts.offer != CPU:
-            left = policy.max_lifetime_extensions - facts.extensions
-            minutes = policy.extend_lifetime.total_seconds() / 60
-            return messages.Keep(minutes, max(0, left), policy.max_lifetime_extensions, of_server=True)
+            return self._extend_budget(facts)
         if policy.keeps_per_day == 0:
             return None
         left = culling.keeps_left(policy, self.state.clock.now(), self.state.keeps.get(facts.user, ()))
         return messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
+
+    def _extend_budget(self, facts: ServerFacts) -> messages.Keep | None:
+        """Return how much one request puts off the end of the lifetime, and how many are left.
+
+        `None` if the lifetime of the server cannot be put off, or if its user has no session.
+
+        Args:
+            facts: what culling knows about the server.
+        """
+        policy = self.state.policy_of(facts.user, facts.offer)
+        left = culling.extensions_left(facts, policy)
+        if left is None or self.state.no_session_since(facts.user) is not None:
+            return None
+        minutes = policy.extend_lifetime.total_seconds() / 60
+        return messages.Keep(minutes, left, policy.max_lifetime_extensions, of_server=True)
 
     def _figures(self, lease: Lease | None) -> messages.Figures | None:
         """Return how busy this server's own device is, as DCGM measured it.
@@ -247,6 +381,9 @@ class ServerView:
             warnings.append(explain("gpu-lost"))
         if trespassed:
             warnings.append(explain("other-program"))
+        too_long = None if facts is None else self.evidence.too_long(facts)
+        if too_long is not None:
+            warnings.append(explain("training-too-long", ends=too_long[0], stops=too_long[1]))
         if facts is not None:
             warnings += for_panel(self.state.notices.letters, facts)
         return tuple(warnings)

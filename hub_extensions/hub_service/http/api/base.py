@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, ClassVar, TypeVar
 
 from jupyterhub.services.auth import HubOAuthenticated
@@ -25,6 +27,7 @@ from hub_extensions.core.messages import Problem
 from hub_extensions.core.signing import ANSWER_HEADER, SignedRequest, hash_of
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.engine import Engine
+from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.http.api.answers import is_our_fault, problem_of
 from hub_extensions.hub_service.http.api.codec import BODY_LIMIT_BYTES, BadInput, read, write
 from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, Server, SignAgain, Who
@@ -200,7 +203,8 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         """Answer with the status and `Problem` that `problem_of` returns for the exception."""
         error = kwargs.get("exc_info", (None, None, None))[1] or sys.exc_info()[1]
         status, problem = problem_of(error, status_code)
-        super().send_error(status, problem=problem, **kwargs)
+        again_after = error.again_after if isinstance(error, Refused) else None
+        super().send_error(status, problem=problem, again_after=again_after, **kwargs)
 
     def wants_page(self) -> bool:
         """Return whether a browser shows the answer. If so, an error is answered with a page."""
@@ -209,8 +213,11 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error: as a page in a browser, otherwise with the `Problem` as JSON."""
         problem: Problem = kwargs["problem"]
+        again_after: timedelta | None = kwargs.get("again_after")
         if status_code == 503:
             self.set_header("Retry-After", "5")
+        elif again_after is not None:
+            self.set_header("Retry-After", str(math.ceil(again_after.total_seconds())))
         if not self.wants_page():
             self.answer(problem, status_code)
             return

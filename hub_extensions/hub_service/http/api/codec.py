@@ -6,6 +6,7 @@ Invalid input raises `BadInput` with the field's name and what would be right.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from hub_extensions.core.forecast.progress import LONGEST
-from hub_extensions.core.messages import Ask, Ended, Progress, Report, Started, Stopped
+from hub_extensions.core.messages import Ask, Ended, Progress, Report, Started, Stopped, TrainingEnded
 from hub_extensions.core.offers.offer_id import OfferIdError
 from hub_extensions.core.offers.user_options import UserOptionsError, check_several
 from hub_extensions.core.text.wording import foreign
@@ -24,10 +25,13 @@ T = TypeVar("T")
 BODY_LIMIT_BYTES = 64 * 1024
 """Longest request body; the longest regular one (many offers, long options) is far below 8 KiB."""
 
-OF_ANY_VERSION = frozenset({Report, Progress, Ended, Stopped})
+OF_ANY_VERSION = frozenset({Report, Progress, TrainingEnded, Ended, Stopped})
 """Messages whose unknown fields are skipped, because their sender may have a newer version: reports of users' servers,
 which have the version of their image, and the hub's reports about a start or a server that ended.
 """
+
+TRAINING_ENDS = ("done", "left", "failed", "vanished")
+"""How a training can have ended (`TrainingEnded.state`)."""
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
 
@@ -221,6 +225,18 @@ def _check_progress(progress: Progress) -> None:
         raise BadInput("spread has to be a number from 0 to 1.", "spread")
 
 
+def _check_training_ended(training: TrainingEnded) -> None:
+    if not re.fullmatch("[0-9a-f]{16}", training.run):
+        raise BadInput("run has to be 16 hexadecimal digits.", "run")
+    if training.state not in TRAINING_ENDS:
+        raise BadInput(f"state has to be one of {', '.join(TRAINING_ENDS)}.", "state")
+    for name, at in (("started", training.started), ("ended", training.ended)):
+        if at.tzinfo is None:
+            raise BadInput(f"{name} has no time zone; it has to be a time in UTC.", name)
+    if training.ended < training.started:
+        raise BadInput("ended is before started; it has to be that or later.", "ended")
+
+
 def _at_least(least: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
@@ -234,4 +250,5 @@ RANGES: Mapping[type[Any], Callable[[Any], None]] = {
     Ended: _check_ended,
     Report: _check_report,
     Progress: _check_progress,
+    TrainingEnded: _check_training_ended,
 }

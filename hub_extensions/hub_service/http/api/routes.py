@@ -29,6 +29,7 @@ from hub_extensions.core.messages import (
     Stopped,
     TicketInfo,
     TicketStatus,
+    TrainingEnded,
     UsagePage,
     UserOverview,
     WithoutSessions,
@@ -244,7 +245,22 @@ ROUTES: tuple[Address, ...] = (
         server.OwnProgress,
         {
             "post": Method(
-                "When this server expects to be done with its GPU.", takes=Progress, status=204, errors=(*BODY, 503)
+                "When this server expects to be done with its GPU, once per second at most.",
+                takes=Progress,
+                status=204,
+                errors=(*BODY, 429, 503),
+            )
+        },
+    ),
+    Address(
+        "api/server/training-ended",
+        server.OwnTrainingEnded,
+        {
+            "post": Method(
+                "A training in this server has ended: its user is notified, once for each run.",
+                takes=TrainingEnded,
+                status=204,
+                errors=(*BODY, 404, 409, 429, 503),
             )
         },
     ),
@@ -252,6 +268,17 @@ ROUTES: tuple[Address, ...] = (
         "api/server/keep",
         server.OwnKeep,
         {"post": Method("Keep this server on, within its budget.", gives=ServerState, errors=(404, 409, 503))},
+    ),
+    Address(
+        "api/server/extend",
+        server.OwnExtend,
+        {
+            "post": Method(
+                "Put off the end of this server's lifetime, within its budget.",
+                gives=ServerState,
+                errors=(404, 409, 503),
+            )
+        },
     ),
     Address(
         "api/server/give-back",

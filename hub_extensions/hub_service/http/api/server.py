@@ -6,7 +6,7 @@ no request can name another server.
 
 from __future__ import annotations
 
-from hub_extensions.core.messages import GiveBack, Progress, Report
+from hub_extensions.core.messages import GiveBack, Progress, Report, TrainingEnded
 from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden, Server, Who
@@ -53,7 +53,8 @@ class OwnProgress(ServerRoute):
     async def post(self) -> None:
         """Store the estimate, from which the waits of other users are computed.
 
-        An estimate that is older than the last one, or from before the server's start, is ignored.
+        An estimate that is older than the last one, or from before the server's start, is ignored. A server may send
+        one per second; a request that comes sooner is refused with 429.
         """
         await self.engine.progress(self.server.user, self.server.server, self.message(Progress))
         self.no_content()
@@ -74,3 +75,20 @@ class OwnKeep(ServerRoute):
     async def post(self) -> None:
         """Protect the server and answer with its state. The request's body is empty or an empty object."""
         self.answer(await self.engine.keep(self.server.user, self.server.server))
+
+
+class OwnExtend(ServerRoute):
+    """POST: put off the end of this server's lifetime. How often is limited, and the GPU has to be in use."""
+
+    async def post(self) -> None:
+        """Extend the lifetime and answer with the server's state. The request's body is empty or an empty object."""
+        self.answer(await self.engine.extend(self.server.user, self.server.server))
+
+
+class OwnTrainingEnded(ServerRoute):
+    """POST: a training in this server has ended, and its user wishes a notice by mail or webhook."""
+
+    async def post(self) -> None:
+        """Send the notice. A repeated request for the same run is accepted and changes nothing."""
+        await self.engine.training_ended(self.server.user, self.server.server, self.message(TrainingEnded))
+        self.no_content()

@@ -34,7 +34,7 @@ from tests.patience import patient, soon
 pytestmark = pytest.mark.slow
 
 SMALL = "mig-1g.5gb"
-HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 Process = subprocess.Popen[bytes]
 
 
@@ -318,10 +318,63 @@ async def test_a_report_of_progress_is_an_end_that_is_known(r: Room) -> None:
     await computed(r)
     before = shown(r, "ben").p50_seconds
     assert not await r.engine.progress("ben", "", Progress(r.hands.wall, 120.0)), "it has no GPU"
-    assert await r.engine.progress("ada", "", Progress(r.hands.wall, 120.0))
+    assert await r.engine.progress("ada", "", Progress(r.hands.wall, 121.0))
+    r.hands.pass_time(SECOND)
     assert not await r.engine.progress("ada", "", Progress(r.hands.wall - MINUTE, 1.0)), "it is older"
     await computed(r)
     assert before is not None and shown(r, "ben").p50_seconds == 120.0
+
+
+async def waits_with(r: Room, left: float, spread: float = 0.0) -> float:
+    """How long somebody in line waits likely, after a report of the server in front."""
+    r.hands.pass_time(SECOND)
+    assert await r.engine.progress("ada", "", Progress(r.hands.wall, left, spread))
+    await computed(r)
+    found = shown(r, "ben").p50_seconds
+    assert found is not None
+    return found
+
+
+@pytest.mark.programs
+@pytest.mark.usefixtures("ben")
+async def test_who_waits_hears_of_the_end_of_a_training_within_the_limits_and_of_nobodys_that_says_nothing(
+    r: Room,
+) -> None:
+    await computed(r)
+    without = shown(r, "ben").p50_seconds
+    assert without is not None
+    assert await waits_with(r, 300.0) == 300.0
+    limit = shown(r, "ben").at_most_seconds
+    assert limit is not None
+    end = r.engine.state.as_enforced(next(iter(r.engine.state.leases.values()))).ends_at
+    assert end is not None
+    to_the_end = (end - r.engine.state.clock.now()).total_seconds()
+    assert await waits_with(r, 30 * 86400.0) == pytest.approx(to_the_end, abs=2), "says 30 days left"
+    assert shown(r, "ben").at_most_seconds == pytest.approx(limit, abs=2)
+    assert await waits_with(r, 60.0, 1.0) == pytest.approx(without, abs=5), "as much as from nobody"
+    assert await waits_with(r, 0.0) == pytest.approx(without, abs=5), "the training is over, the server goes on"
+
+
+@pytest.mark.programs
+@pytest.mark.usefixtures("ben")
+async def test_after_two_missed_ends_the_line_hears_as_much_as_from_nobody(r: Room) -> None:
+    """It says 60 s left, every 60 s, for 3 h: a liar, or a loop of loops."""
+    await computed(r)
+    without = shown(r, "ben").p50_seconds
+    assert without is not None and r.engine.distrusted() == 0
+    shows: list[float | None] = []
+    for _ in range(10):
+        r.hands.pass_time(MINUTE)
+        assert await r.engine.progress("ada", "", Progress(r.hands.wall, 60.0))
+        shows.append(r.engine.state.forecasts.progress["ada", ""][0].spread)
+    assert shows == [0.0] * 8 + [1.0] * 2, "two ends are missed after 4 and 8 minutes"
+    await r.engine.watcher.refresh()
+    await computed(r)
+    assert shown(r, "ben").p50_seconds == without - 600
+    assert r.engine.distrusted() == 1
+    rows = [row for row in await r.engine.store.journal() if row.kind == "progress-not-trusted"]
+    assert [(row.user, row.actor) for row in rows] == [("ada", "service")]
+    assert r.engine.state.forecasts.ends_of(("ada", ""), r.engine.state.clock.now()) is None
 
 
 @pytest.mark.programs
