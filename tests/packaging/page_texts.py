@@ -70,7 +70,7 @@ NAMED = {
     PACKAGE / "core" / "culling" / "sources.py": ("WHO",),
     PACKAGE / "core" / "stops" / "lifecycle.py": ("TO_DO",),
     PAGES / "labels.py": ("STATES",),
-    NOTICES: ("WARNED_FOR",),
+    NOTICES: ("WARNED_FOR", "ENDED"),
     START / "spawn_form.py": ("ISOLATION",),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD", "NONE_CAN_BE_GIVEN"),

@@ -30,13 +30,13 @@ from hub_extensions.core.notices.delivery import (
     warning_notices,
 )
 from hub_extensions.core.notices.letter import LONGEST, AdminLetter, deliveries_of, for_panel, still_read
-from hub_extensions.core.notices.training import (
+from hub_extensions.core.notices.training_notice import (
     LONGEST_NAME,
     REMEMBERED,
     SHORTEST,
     TrainingNotice,
     ended,
-    is_told,
+    is_repeat,
     plain_name,
     remembered,
     run_of,
@@ -71,7 +71,7 @@ __all__ = [
     "deliveries_of",
     "ended",
     "for_panel",
-    "is_told",
+    "is_repeat",
     "judge",
     "notice_hint",
     "plain_name",

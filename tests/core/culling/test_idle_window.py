@@ -19,11 +19,15 @@ from hub_extensions.core.culling import (
     culling_sentence,
     decide,
     evidence_of,
+    extend,
+    extensions_left,
     keep,
     longest_use,
     observe,
     settle,
 )
+from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.stops import StopCause
 from hub_extensions.core.text.reasons import Reason, explain
 from tests.core.culling.test_decision import FACTS, GPU, ON, minute
 
@@ -200,6 +204,63 @@ def test_an_extension_that_is_not_to_be_had_says_why(
     assert extended(facts, policy, **changes) == reason
     evidence = replace(evidence_of(facts, use_known=True), **changes)
     assert not decide(evidence, policy, minute(715), minute(710), Cause.LIFETIME).can_keep
+
+
+def more_time(facts: ServerFacts, policy: CullPolicy, **changes: Any) -> ServerFacts | Reason:
+    return extend(replace(evidence_of(facts, use_known=True), **changes), facts, policy, minute(60))
+
+
+def test_more_time_is_to_be_had_long_before_the_end_and_so_often() -> None:
+    once = more_time(FACTS, EXTENDS)
+    assert isinstance(once, ServerFacts)
+    assert (once.ends_at, once.extensions, once.keeps) == (minute(900), 1, ())
+    twice = more_time(once, EXTENDS)
+    assert isinstance(twice, ServerFacts) and (twice.ends_at, twice.extensions) == (minute(1080), 2)
+    assert more_time(twice, EXTENDS) == explain("extend-none-left")
+    assert [extensions_left(each, EXTENDS) for each in (FACTS, once, twice)] == [2, 1, 0]
+    assert extended(LAST_MINUTES, EXTENDS) == extend(
+        evidence_of(LAST_MINUTES, use_known=True), LAST_MINUTES, EXTENDS, minute(715)
+    ), "at the end it is what Keep does"
+
+
+def order(cause: Cause, at: float) -> StopCause:
+    return StopCause(cause, minute(at), True, "stopped-by-admin", stands=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes", "reason", "left"),
+    [
+        (ON, {}, explain("keep-lifetime", limit=12 * HOUR), None),
+        (replace(EXTENDS, enabled=False), {}, explain("keep-dry-run"), None),
+        (replace(EXTENDS, never=True), {}, explain("extend-no-limit"), None),
+        (replace(EXTENDS, lifetime=None), {}, explain("extend-no-limit"), None),
+        (EXTENDS, {"idle_since": minute(50)}, explain("extend-idle"), 2),
+        (EXTENDS, {"use_known": False}, explain("extend-idle"), 2),
+        (EXTENDS, {"no_session": True}, explain("keep-no-session"), 2),
+        (EXTENDS, {"orders": (order(Cause.ADMIN, 90),)}, explain("stopped-by-admin"), 2),
+        (EXTENDS, {"orders": (order(Cause.SIGNED_OUT, 90),)}, explain("keep-signed-out"), 2),
+        (EXTENDS, {"orders": (order(Cause.GIVEN_BACK, 90),)}, explain("keep-stopping"), 2),
+        (EXTENDS, {"orders": (order(Cause.ADMIN, 899),)}, explain("keep-in-vain"), 2),
+    ],
+)
+def test_more_time_that_is_not_to_be_had_says_why(
+    policy: CullPolicy, changes: dict[str, Any], reason: Reason, left: int | None
+) -> None:
+    assert more_time(FACTS, policy, **changes) == reason
+    assert extensions_left(FACTS, policy) == left
+
+
+def test_a_server_without_a_gpu_has_no_more_time_to_ask_for() -> None:
+    cpu = replace(FACTS, offer=CPU, lease=None)
+    for policy, reason in (
+        (EXTENDS, explain("keep-cpu")), (replace(EXTENDS, cpu_lifetime=HOUR), explain("keep-lifetime", limit=HOUR)),
+    ):  # fmt: skip
+        assert more_time(cpu, policy) == reason and extensions_left(cpu, policy) is None
+
+
+def test_an_order_after_the_extended_end_hinders_no_extension() -> None:
+    late = more_time(FACTS, EXTENDS, orders=(order(Cause.ADMIN, 901),))
+    assert isinstance(late, ServerFacts) and late.ends_at == minute(900)
 
 
 def test_the_end_of_the_lifetime_that_was_shown_does_not_come_sooner() -> None:

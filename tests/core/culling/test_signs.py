@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.culling import CullPolicy, cpu_signs, decisive_use, gpu_signs, proves_idle
-from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+from hub_extensions.core.culling import (
+    CullPolicy,
+    cpu_signs,
+    decisive_use,
+    gpu_signs,
+    proves_idle,
+    training_sign,
+    with_training,
+)
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
+from hub_extensions.core.messages import Progress
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 ON = CullPolicy(enabled=True)
@@ -89,3 +99,36 @@ def test_an_exporter_proves_idle_only_with_its_memory_and_after_the_claim(
     sample = DeviceSample("MIG-1", NOON, 0.0, memory, None, "dcgm")
     claimed = None if claimed_seconds_before is None else NOON - timedelta(seconds=claimed_seconds_before)
     assert proves_idle(sample, claimed) is proves
+
+
+COUNTS = replace(ON, count_progress=True)
+TRAINS = Progress(NOON, 600.0, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "training", "busy", "counted"),
+    [
+        (ON, TRAINS, 0, 0),
+        (COUNTS, TRAINS, 0, 1),
+        (COUNTS, TRAINS, None, 1),
+        (COUNTS, TRAINS, 3, 3),
+        (COUNTS, None, 0, 0),
+        (ON, TRAINS, None, None),
+    ],
+)
+def test_a_training_counts_like_a_busy_kernel_only_if_the_administrator_says_so(
+    policy: CullPolicy, training: Progress | None, busy: int | None, counted: int | None
+) -> None:
+    said = ServerReport(NOON, True, 1, busy, used_percent=0.0)
+    after = with_training(said, training, policy)
+    assert after == replace(said, busy_kernels=counted)
+    assert with_training(None, training, policy) is None
+    trusting = replace(policy, trust_reports=True)
+    assert decisive_use(None, after, trusting) == (0.0 if counted == 0 else None)
+    assert decisive_use(0.0, after, trusting) == 0.0, "what is measured decides as before"
+
+
+@pytest.mark.parametrize(("policy", "decides"), [(ON, False), (COUNTS, True)])
+def test_a_training_is_shown_among_the_signs(policy: CullPolicy, decides: bool) -> None:
+    assert training_sign(TRAINS, policy) == (UseSign("training", "busy", "report", NOON, decides),)
+    assert training_sign(None, policy) == ()

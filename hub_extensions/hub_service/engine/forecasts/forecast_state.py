@@ -47,6 +47,7 @@ from hub_extensions.hub_service.engine.state.clock import RunningClock
 from hub_extensions.hub_service.engine.state.meta import MISSED_ENDS, read_missed_ends, write_missed_ends
 
 ServerKey = tuple[str, str]  # name of the user and of the server
+NONE_MISSED: Mapping[str, tuple[datetime, ...]] = {}
 UNREAD = 20_000
 """Maximum number of finished uses (one server's time with a GPU) that are kept until they are learned."""
 
@@ -260,8 +261,14 @@ class ForecastState:
         for given in changes.forecasts:
             self._take(given)
 
-    def restore(self, still_open: Iterable[Given]) -> None:
-        """Restore, after a restart, the stored forecasts that are still open: their outcome is not known yet."""
+    def restore(self, still_open: Iterable[Given], missed: Mapping[str, tuple[datetime, ...]] = NONE_MISSED) -> None:
+        """Restore what is stored, after a restart.
+
+        Args:
+            still_open: the forecasts whose outcome is not known yet.
+            missed: user -> when reported ends were missed.
+        """
+        self.missed = missed
         for given in still_open:
             self._take(given)
 

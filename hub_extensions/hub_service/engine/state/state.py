@@ -231,8 +231,7 @@ class State(Inventory):
         for lease in stored.leases:
             self.leases[lease.id] = self._ending(lease)
             self._index(lease)
-        self.forecasts.restore(stored.forecasts)
-        self.forecasts.missed = read_missed_ends(stored.meta.get(MISSED_ENDS, "{}"))
+        self.forecasts.restore(stored.forecasts, read_missed_ends(stored.meta.get(MISSED_ENDS, "{}")))
         self.next_place = stored.next_place
         self.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         self.token_name = stored.meta.get(TOKEN_NAME, "")

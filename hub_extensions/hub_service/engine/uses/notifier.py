@@ -49,7 +49,7 @@ from hub_extensions.core.notices import (
     after_failure,
     channels_of,
     ended,
-    is_told,
+    is_repeat,
     judge,
     training_deliveries,
     wait_before,
@@ -217,7 +217,7 @@ class Notifier:
             if report.ended > now + AHEAD:
                 raise Refused(400, "ended is in the future; it has to be a time in the past.", "ended", "bad-input")
             notice, notices = ended(report, (user, server), now, id=secrets.token_hex(8)), self.state.notices
-            if is_told(notices.trainings, notice):
+            if is_repeat(notices.trainings, notice):
                 return
             wait = wait_before(notices.trainings, (user, server), now)
             if wait > timedelta(0):

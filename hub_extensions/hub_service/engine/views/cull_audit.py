@@ -19,8 +19,10 @@ from hub_extensions.hub_service.engine.views.presenters import other_ends
 WARNED = "warned"  # the journal's kind for a server whose warning begins
 # the user pressed *keep*: the server is not stopped as idle, or its time limit was extended
 KEPT, EXTENDED = "kept", "extended"
+DISTRUSTED = "progress-not-trusted"  # two ends that a training reported were wrong
 KINDS = (
-    WARNED, KEPT, EXTENDED, "culled", "stop-failed", "back", RETURNED, NOT_RETURNED, "adopted", "future-activity",
+    WARNED, KEPT, EXTENDED, DISTRUSTED, "culled", "stop-failed", "back", RETURNED, NOT_RETURNED, "adopted",
+    "future-activity",
 )  # fmt: skip
 """The kinds of the journal's rows that are about culling."""
 Grounds = Callable[[ServerFacts, Lease | None], tuple[Reason, ...]]
@@ -76,6 +78,19 @@ def kept_row(
     return JournalRow.because(
         state.clock.utc_now(), kind, (facts.lease, facts.user, facts.server), why, "user", grounds
     )
+
+
+def distrusted_row(state: State, facts: ServerFacts, until: datetime) -> JournalRow:
+    """Return a row for the journal (the store's log of decisions) about a user whose reports of progress do not count.
+
+    Args:
+        state: the present state.
+        facts: what culling knows about the server whose training reported an end that was missed.
+        until: wall-clock time until which the reports are not trusted.
+    """
+    about = (facts.lease, facts.user, facts.server)
+    why = [explain("progress-not-trusted", at=until)]
+    return JournalRow.because(state.clock.utc_now(), DISTRUSTED, about, why, SERVICE)
 
 
 async def culled_servers(

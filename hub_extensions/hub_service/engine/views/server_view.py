@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 
-from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
+from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import Cause, CullDecision, CullPolicy, Evidence, ServerFacts
 from hub_extensions.core.forecast.progress import ACCEPTED, DISTRUST, is_trusted
@@ -20,7 +20,7 @@ from hub_extensions.core.notices import (
     TRAINING_TOO_LONG,
     TrainingNotice,
     for_panel,
-    is_told,
+    is_repeat,
     run_of,
     training_deliveries,
     warning_channels,
@@ -32,10 +32,10 @@ from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import MISSED_ENDS, read_missed_ends
 from hub_extensions.hub_service.engine.state.state import State
-from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transactions
+from hub_extensions.hub_service.engine.state.transaction import Transactions
 from hub_extensions.hub_service.engine.stops.runner import StopRunner
 from hub_extensions.hub_service.engine.views import presenters
-from hub_extensions.hub_service.engine.views.cull_audit import EXTENDED, KEPT, kept_row
+from hub_extensions.hub_service.engine.views.cull_audit import EXTENDED, KEPT, distrusted_row, kept_row
 
 REPORTED = [each.name for each in fields(ServerReport) if each.name != "at"]  # as `messages.Report` has them
 UNKNOWN = "This server is not known to run."
@@ -137,26 +137,14 @@ class ServerView:
                 return False
             missed = forecasts.missed_note(key, report, now)
             if missed:
-                await transaction.write(Changes(meta=missed, journal=self._distrust_row(facts, missed)))
+                lost = not is_trusted(read_missed_ends(missed[MISSED_ENDS])[user], now)
+                rows = (distrusted_row(self.state, facts, now + DISTRUST),) if lost else ()
+                await transaction.write(Changes(meta=missed, journal=rows))
             forecasts.record_progress(key, report, facts.started, self.state.clock)
             notice = self._too_long_notice(facts, now)
             if not notice.empty:
                 await transaction.write(notice)
         return True
-
-    def _distrust_row(self, facts: ServerFacts, missed: Mapping[str, str]) -> tuple[JournalRow, ...]:
-        """Return a row for the journal if the user's reports of progress are not trusted from now on.
-
-        Args:
-            facts: what culling knows about the server.
-            missed: the missed ends that are stored now (`ForecastState.missed_note`).
-        """
-        now = self.state.clock.utc_now()
-        if is_trusted(read_missed_ends(missed[MISSED_ENDS]).get(facts.user, ()), now):
-            return ()
-        why = explain("progress-not-trusted", at=now + DISTRUST)
-        about = (facts.lease, facts.user, facts.server)
-        return (JournalRow.because(now, "progress-not-trusted", about, (why,), SERVICE),)
 
     def _too_long_notice(self, facts: ServerFacts, now: datetime) -> Changes:
         """Return the changes that notify a user whose server stops before its training is done.
@@ -174,7 +162,7 @@ class ServerView:
             return Changes()
         about = (facts.user, facts.server, TRAINING_TOO_LONG, run_of(facts))
         notice = TrainingNotice(secrets.token_hex(8), *about, at=now, ends=times[0], stops=times[1])
-        if is_told(notices.trainings, notice):
+        if is_repeat(notices.trainings, notice):
             return Changes()
         offer = self.state.offer(facts.offer)
         title = offer.plain_name if offer else facts.offer

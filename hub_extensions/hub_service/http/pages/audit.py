@@ -144,6 +144,7 @@ def kind_text(kind: str, t: Catalogue) -> str:
         "warned": t("warned"),
         "kept": t("kept on"),
         "extended": t("given more time"),
+        "progress-not-trusted": t("reports not trusted"),
         "culled": t("stopped"),
         "stop-failed": t("could not be stopped"),
         "back": t("runs on after a failed stop"),

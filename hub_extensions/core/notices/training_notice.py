@@ -68,7 +68,7 @@ def _is_visible(character: str) -> bool:
     return unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
-def is_told(notices: Iterable[TrainingNotice], new: TrainingNotice) -> bool:
+def is_repeat(notices: Iterable[TrainingNotice], new: TrainingNotice) -> bool:
     """Return whether a notice about the same run was created before."""
     key = (new.user, new.server, new.kind, new.run)
     return any((each.user, each.server, each.kind, each.run) == key for each in notices)
