@@ -22,6 +22,7 @@ from hub_extensions.core.overview.health import HealthVerdict
 from hub_extensions.core.overview.totals import totals_of
 from hub_extensions.core.overview.view import Asked, Overview, PageRows
 from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.usage.right_size import FittingHours
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.snapshots import HubView
 from hub_extensions.hub_service.engine.views.lease_view import LeaseUse
@@ -147,6 +148,7 @@ class EngineInMemory:
         self.admin_orders = OrdersHeard(self.told)
         self.view = an_overview()
         self.past: tuple[CountedUse, ...] = ()
+        self.fitting: tuple[FittingHours, ...] = ()
         self.rows: tuple[JournalRow, ...] = ()
         self.uses: tuple[messages.UsageRecord, ...] = (
             messages.UsageRecord("l1", "ben", "", OfferId("gpu"), "gpu", 1000, NOON, "idle"),
@@ -332,6 +334,12 @@ class EngineInMemory:
 
     async def days(self, span: Span) -> Days:
         return days_of(self.past, span, NOON)
+
+    async def fitting_hours(self) -> tuple[FittingHours, ...]:
+        return self.fitting
+
+    def counted_fitting_hours(self) -> tuple[FittingHours, ...]:
+        return self.fitting
 
     async def leases(self) -> tuple[messages.LeaseInfo, ...]:
         return tuple(self.held)

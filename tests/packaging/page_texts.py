@@ -68,6 +68,7 @@ NAMED = {
     PACKAGE / "core" / "text" / "glossary.py": ("WORDS", "SENTENCES"),
     PACKAGE / "core" / "text" / "wording.py": ("PLACE",),
     PACKAGE / "core" / "culling" / "sources.py": ("WHO",),
+    PACKAGE / "core" / "usage" / "right_size.py": ("NAMED",),
     PACKAGE / "core" / "stops" / "lifecycle.py": ("TO_DO",),
     PAGES / "labels.py": ("STATES",),
     NOTICES: ("WARNED_FOR", "ENDED"),

@@ -42,6 +42,7 @@ TICKETS = sa.Table(
     sa.Column("ended_at", UtcTime),
     sa.Column("asked", UtcTime),
     sa.Column("demands", JsonColumn),
+    sa.Column("free_when_asked", JsonColumn),
     sa.Index("gpu_tickets_by_user", "user", "place"),
     sa.Index("gpu_tickets_by_state", "state"),
     sa.Index("gpu_tickets_by_place", "place"),
@@ -168,6 +169,7 @@ def _ticket_values(row: TicketRow) -> dict[str, object]:
         "reason": row.reason,
         "ended_at": row.ended_at,
         "asked": ticket.asked,
+        "free_when_asked": None if ticket.free_when_asked is None else list(ticket.free_when_asked),
         "demands": None if ticket.demands is None else _DEMANDS.dump_python(ticket.demands, mode="json"),
     }
 
@@ -187,6 +189,7 @@ def _ticket(row: Any) -> Ticket:
         admitted_at=row["admitted_at"],
         asked=row["asked"],
         demands=_demands(row["demands"]),
+        free_when_asked=None if (free := row["free_when_asked"]) is None else _known((each, 0) for each in free),
     )
 
 

@@ -30,6 +30,7 @@ from hub_extensions.core.messages import UsagePage
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.overview.days import CountedUse
 from hub_extensions.core.usage import Minute
+from hub_extensions.core.usage.right_size import FittingHours
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -199,6 +200,13 @@ class Store:
         Imported ones are left out.
         """
         return await self._do(lambda connection: usage.uses_since(connection, since))
+
+    async def fitting_hours(self, since: datetime) -> tuple[FittingHours, ...]:
+        """Return for each pool how many device hours since then a smaller offer would have been enough for.
+
+        See `usage.fitting_hours`.
+        """
+        return await self._do(lambda connection: usage.fitting_hours(connection, since))
 
     async def samples(self, key: str, since: datetime) -> tuple[Minute, ...]:
         """Return the measured minutes of one use (by its key) from `since` on, the oldest first."""

@@ -20,9 +20,11 @@ from hub_extensions.adapters.store.records import Changes
 from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, JsonColumn, OfferIds, UtcTime, upsert
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsagePage, UsageRecord
-from hub_extensions.core.messages.usage import OWN
+from hub_extensions.core.messages.usage import NONE_WOULD_DO, OWN
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.overview.days import CountedUse
 from hub_extensions.core.usage import Minute, Use
+from hub_extensions.core.usage.right_size import BUSY_PERCENT, FEWEST_USES, FittingHours
 
 PAGE = 1000
 DELETED = "deleted/"  # prefix of deleted users; no user of a hub has a slash in the name
@@ -73,6 +75,8 @@ USAGE = sa.Table(
     sa.Column("keeps", sa.Integer),
     sa.Column("warnings", sa.Integer),
     sa.Column("source", CleanText, nullable=False),
+    sa.Column("smaller_would_do", CleanText),
+    sa.Column("advice", CleanText, nullable=False, server_default=""),
     sa.Column("batch", sa.BigInteger, comment="the import it came with; none: our own"),
     sa.Index("gpu_usage_by_end", "ended", "key"),
     sa.Index("gpu_usage_by_user", "user", "ended", "key"),
@@ -184,6 +188,30 @@ def uses_since(connection: Connection, since: datetime) -> tuple[CountedUse, ...
         )
         for offer, groups, admitted, began, ended, end, ready, devices, share, waited in connection.execute(chosen)
     )
+
+
+def fitting_hours(connection: Connection, since: datetime) -> tuple[FittingHours, ...]:
+    """Return for each pool (devices of one kind) how many device hours a smaller offer would have been enough for.
+
+    Only uses (servers' times with their devices) on this hub that ended at `since` or later are counted, if it is known
+    whether a smaller offer would have been enough. Pools with fewer than `FEWEST_USES` of them are left out.
+    """
+    hours = USAGE.c.held_seconds * USAGE.c.devices * USAGE.c.share / (3600.0 * WHOLE)
+    unused, is_none = USAGE.c.smaller_would_do == CPU, USAGE.c.smaller_would_do == NONE_WOULD_DO
+    calm = sa.func.coalesce(USAGE.c.mean_use_percent, 0.0) < BUSY_PERCENT
+    fitted = sa.and_(sa.not_(unused), sa.not_(is_none), calm)
+    uses = sa.func.count()
+    chosen = (
+        sa.select(USAGE.c.pool, uses, *(sa.func.sum(sa.case((each, hours), else_=0.0)) for each in (fitted, unused)))
+        .add_columns(sa.func.sum(hours))
+        .where(USAGE.c.ended >= since, USAGE.c.batch.is_(None), USAGE.c.smaller_would_do.is_not(None))
+        .where(USAGE.c.held_seconds > 0)
+        .group_by(USAGE.c.pool)
+        .having(uses >= FEWEST_USES)
+        .order_by(USAGE.c.pool)
+    )
+    rows = connection.execute(chosen)
+    return tuple(FittingHours(pool, count, known, fits, idle) for pool, count, fits, idle, known in rows)
 
 
 def samples(connection: Connection, key: str, since: datetime) -> tuple[Minute, ...]:

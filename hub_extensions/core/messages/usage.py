@@ -8,6 +8,7 @@ from datetime import datetime
 from hub_extensions.core.offers.offer_id import OfferId
 
 OWN = "own"  # The source of a record that this service wrote itself
+NONE_WOULD_DO = "none"  # `UsageRecord.smaller_would_do` if it is known that no smaller offer would have been enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,9 @@ class UsageRecord:
         memory_measured: the part of `ran_seconds`, 0 to 1, in which GPU memory was measured.
         keeps, warnings: how often the user pressed *keep*, and how many warnings were given.
         source: ``own``, or the format it was imported from: ``csv``, ``sacct``, ``swf``.
+        smaller_would_do: id of the smallest offer that the user could have chosen and whose memory would have been
+            enough; ``cpu`` if the GPU was not used, and ``none`` if no smaller offer would have been enough.
+        advice: what the user was told about that, a kind of advice of ``core.usage.right_size``; "" for nothing.
     """
 
     key: str
@@ -83,6 +87,8 @@ class UsageRecord:
     keeps: int | None = None
     warnings: int | None = None
     source: str = OWN
+    smaller_would_do: str | None = None
+    advice: str = ""
 
     @property
     def began(self) -> datetime:

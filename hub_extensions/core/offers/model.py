@@ -154,6 +154,11 @@ class OfferConfig:
         "choose it, and everybody where this is empty, has the first that starts now: the smallest GPU, and CPU only "
         "where no GPU is free.",
     )
+    advise_size: bool = setting(
+        True,
+        "After a use of a GPU, tell its user if a smaller offer would have been enough, by the memory that was used. "
+        "Nothing is said where that is not known. At most one of three uses in a row brings such a sentence.",
+    )
     resources: Mapping[str, str] = setting(
         {},
         "Which offer a resource is that the cluster's device plugin gives another name, by the resource: "

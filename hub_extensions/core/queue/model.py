@@ -78,6 +78,7 @@ class Ticket:
         admitted_at: when it was admitted, on the running clock. None while it waits.
         asked: wall-clock time at which it joined, for people and records. None if that is not known.
         demands: what its pod will require of a node. None if that is not known.
+        free_when_asked: the offers that could start at once when it joined. None if that is not known.
     """
 
     id: str
@@ -93,6 +94,7 @@ class Ticket:
     admitted_at: datetime | None = None
     asked: datetime | None = None
     demands: PodDemands | None = None
+    free_when_asked: tuple[OfferId, ...] | None = None
 
     @property
     def is_cpu(self) -> bool:

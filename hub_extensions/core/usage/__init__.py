@@ -16,6 +16,7 @@ from hub_extensions.core.usage.course import (
     ready,
     record_of,
     resumed,
+    sized,
 )
 from hub_extensions.core.usage.ends import UseEnd, end_of_cull, end_of_stop, end_of_ticket
 from hub_extensions.core.usage.measurement import Figure, Minute
@@ -38,4 +39,5 @@ __all__ = [
     "ready",
     "record_of",
     "resumed",
+    "sized",
 ]

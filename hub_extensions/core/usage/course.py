@@ -6,16 +6,18 @@ that an outage makes no wait and no use longer. A `Moment` therefore contains th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages.usage import UsageRecord
+from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Lease, Ticket
 from hub_extensions.core.usage.ends import UseEnd
 from hub_extensions.core.usage.measurement import Figure, Sums, with_figure
+from hub_extensions.core.usage.right_size import right_size
 
 OWN_OPTIONS = ("offer", "offers")  # options of the form that are recorded as `offer`, not as `choice`
 CHOICE_LENGTH = 500  # characters
@@ -47,6 +49,7 @@ class Use:
         ready_at: when the server was ready, on the running clock. `None` before.
         measured_at: time of the last measurement of the GPU, on the running clock. `None` before the first.
         sums: sums of the measurements so far.
+        free_when_asked: the offers that could start at once when the user asked. `None` if that is not known.
         end: how the use ends. `None` until that is known; it may be known before the server's last process is gone.
         over: when the use ended. `None` while it is open.
     """
@@ -76,6 +79,9 @@ class Use:
     waited_seconds: float | None = None
     keeps: int = 0
     warnings: int = 0
+    free_when_asked: tuple[OfferId, ...] | None = None
+    smaller_would_do: str | None = None
+    advice: str = ""
     measured_at: datetime | None = None
     sums: Sums = field(default_factory=Sums)
     end: UseEnd | None = None
@@ -160,6 +166,7 @@ def admitted(ticket: Ticket, lease: Lease | None, moment: Moment) -> Use:
         choice=_choice(ticket.options),
         device=lease.uuid if lease else "",
         asked=ticket.asked,
+        free_when_asked=ticket.free_when_asked,
         waited_seconds=max(0.0, (moment.running - ticket.joined).total_seconds()),
     )
 
@@ -252,8 +259,25 @@ def ending(use: Use, end: UseEnd | None) -> Use:
 
 
 def resumed(use: Use) -> Use:
-    """Remove the noted end from the use, because its server did not stop after all."""
-    return replace(use, end=None)
+    """Remove the noted end and the advice from the use, because its server did not stop after all."""
+    return replace(use, end=None, smaller_would_do=None, advice="")
+
+
+def sized(use: Use, end: UseEnd | None, moment: Moment, offers: Sequence[GpuOffer], *, advise: bool) -> Use:
+    """Note whether a smaller offer would have been enough for a use whose server is gone. A known verdict is kept.
+
+    Args:
+        use: the use.
+        end: how it ends. `None` if that is not known now.
+        moment: now.
+        offers: all offers of the hub.
+        advise: whether the user may be told.
+    """
+    if use.smaller_would_do is not None or use.advice:
+        return use
+    record = record_of(replace(ending(use, end), over=moment))
+    verdict = right_size(record, offers, use.free_when_asked)
+    return replace(use, smaller_would_do=verdict.would_do, advice=verdict.advice if advise else "")
 
 
 def ended(use: Use, end: UseEnd | None, moment: Moment) -> UsageRecord:

@@ -27,6 +27,7 @@ from hub_extensions.core.overview.days import Days, Span
 from hub_extensions.core.overview.view import PEOPLE_A_PAGE, Asked, Overview, PageRows, paged
 from hub_extensions.core.queue.model import Availability, LeaseState, Ticket, TicketState
 from hub_extensions.core.stops import INTERRUPTED
+from hub_extensions.core.usage.right_size import FittingHours
 from hub_extensions.hub_service.engine.forecasts.forecast_worker import ForecastWorker
 from hub_extensions.hub_service.engine.forecasts.forecaster import Forecaster
 from hub_extensions.hub_service.engine.forecasts.outcomes import lost_forecasts
@@ -50,7 +51,7 @@ from hub_extensions.hub_service.engine.views.cull_audit import culled_servers
 from hub_extensions.hub_service.engine.views.lease_view import LeaseUse
 from hub_extensions.hub_service.engine.views.offer_sources import offer_sources
 from hub_extensions.hub_service.engine.views.server_view import ServerView
-from hub_extensions.hub_service.engine.views.usage_days import is_current, usage_days
+from hub_extensions.hub_service.engine.views.usage_days import COUNTED_FOR, is_current, usage_days
 from hub_extensions.hub_service.setup.settings import Settings
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class Engine:
         self._port_problem = ""
         self._sources: dict[OfferId, messages.OfferEvidence] = {}
         self._days: dict[Span, Days] = {}
+        self._fitting: tuple[datetime, tuple[FittingHours, ...]] | None = None
 
     @classmethod
     async def open(
@@ -256,6 +258,7 @@ class Engine:
             try:
                 await self._copy_store()
                 await self.store.prune(self.state.clock.utc_now())
+                await self.fitting_hours()
                 await self._forget_deleted_users()
             except (StoreUnavailable, HubAway, HubRefused) as problem:
                 log.debug("nothing is forgotten: %s", problem)
@@ -617,6 +620,20 @@ class Engine:
             past = await self.store.uses_since(now - span.length)
             self._days[span] = await usage_days(self.state, past, span, now)
         return self._days[span]
+
+    async def fitting_hours(self) -> tuple[FittingHours, ...]:
+        """Return for how many hours of each pool in the last 30 days a smaller offer would have been enough.
+
+        The pools are those of devices of one kind. The result is cached for a minute.
+        """
+        now = self.state.clock.utc_now()
+        if self._fitting is None or not timedelta(0) <= now - self._fitting[0] < COUNTED_FOR:
+            self._fitting = now, await self.store.fitting_hours(now - Span.MONTH.length)
+        return self._fitting[1]
+
+    def counted_fitting_hours(self) -> tuple[FittingHours, ...]:
+        """Return what `fitting_hours` counted last, for the metrics. It is counted at least every 6 hours."""
+        return () if self._fitting is None else self._fitting[1]
 
     def offer_sources(self) -> tuple[messages.OfferEvidence, ...]:
         """Return what measures how busy each offer's GPUs are (NVML, DCGM), for administrators."""

@@ -72,6 +72,7 @@ class EngineCollector(Collector):
         yield self._leases()
         yield from self._cluster()
         yield from self._use()
+        yield from self._sizes()
         yield from self._forecasts()
         yield from self._counters()
         yield from self._culling()
@@ -180,6 +181,24 @@ class EngineCollector(Collector):
         for offer, percents in sorted(known.items()):
             use.add_metric([offer], sum(percents) / len(percents) / 100)
         yield use
+
+    def _sizes(self) -> Iterator[Metric]:
+        """Yield which part of each pool's hours would have fitted a smaller offer; pools with few uses are absent."""
+        fitted = GaugeMetricFamily(
+            f"{PREFIX}size_fitted_ratio",
+            "Share of the device hours of 30 days that would have fitted a smaller offer.",
+            labels=["pool"],
+        )
+        unused = GaugeMetricFamily(
+            f"{PREFIX}size_unused_ratio",
+            "Share of the device hours of 30 days in which the GPU was not used.",
+            labels=["pool"],
+        )
+        for pool in self._engine.counted_fitting_hours():
+            fitted.add_metric([pool.pool], pool.fitted / pool.known)
+            unused.add_metric([pool.pool], pool.unused / pool.known)
+        yield fitted
+        yield unused
 
     def _forecasts(self) -> Iterator[Metric]:
         """Yield how good the wait forecasts for each pool (devices of one kind) are; unknown values are absent."""

@@ -19,9 +19,11 @@ from typing import Any
 from hub_extensions.adapters.store.archive import CSV_NAMES, OUR_NAMES
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
-from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.messages.usage import NONE_WOULD_DO
+from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.core.usage.course import CHOICE_LENGTH
+from hub_extensions.core.usage.right_size import ADVICE
 from hub_extensions.tools.usage.rows import (
     MOST_BYTES,
     MOST_DEVICES,
@@ -179,7 +181,19 @@ def _measured(row: ImportRow) -> dict[str, Any]:
 
 
 def _named(row: ImportRow) -> dict[str, Any]:
-    return {name: row.text(name) for name in ("ticket", "device_class", "node", "device")}
+    texts = {name: row.text(name) for name in ("ticket", "device_class", "node", "device", "advice")}
+    if texts["advice"] not in ("", *ADVICE):
+        raise row.bad("advice", f"'{texts['advice'][:40]}' is none of {', '.join(ADVICE)}.")
+    return {**texts, "smaller_would_do": _smaller(row)}
+
+
+def _smaller(row: ImportRow) -> str | None:
+    """Return the column ``smaller_would_do``: an offer's id or ``none``; `None` if it is empty or not in the file."""
+    text = row.text("smaller_would_do")
+    try:
+        return text if text == NONE_WOULD_DO else OfferId(text) if text else None
+    except OfferIdError as problem:
+        raise row.bad("smaller_would_do", f"{problem}") from None
 
 
 def _pool(row: ImportRow) -> OfferId:

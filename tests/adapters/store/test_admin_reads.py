@@ -11,6 +11,7 @@ from hub_extensions.adapters.store import Changes, JournalFilter, JournalRow, St
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.text.reasons import explain
+from hub_extensions.core.usage.right_size import FittingHours
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -36,6 +37,25 @@ async def test_uses_of_gpus_are_counted_from_their_admission_and_by_their_share(
     assert (one.began, one.ended, one.devices, one.groups, one.waited_seconds) == (
         NOW - 2 * HOUR, NOW, 0.5, ("ml",), 3600.0,
     )  # fmt: skip
+    store.close()
+
+
+async def test_the_hours_that_fitted_a_smaller_offer_are_summed_by_pool(store: Store) -> None:
+    """Unknown, imported, old and few uses are not in the sum; a busy use fitted no smaller offer."""
+    large = replace(USE, offer=OfferId("gpu"), share=1000, held_seconds=3600.0)
+    changed: tuple[dict[str, object], ...] = (
+        {"smaller_would_do": "mig-1g.5gb", "held_seconds": 7200.0},
+        {"smaller_would_do": "mig-1g.5gb", "share": 500, "mean_use_percent": 20.0},
+        {"smaller_would_do": "mig-1g.5gb", "mean_use_percent": 88.0},
+        {"smaller_would_do": "cpu"},
+        {"smaller_would_do": "none", "held_seconds": 18000.0},
+        {"smaller_would_do": None, "held_seconds": 1e6},
+        {"smaller_would_do": "mig-1g.5gb", "ended": NOW - 31 * 24 * HOUR},
+        {"smaller_would_do": "mig-1g.5gb", "pool": "mig-2g.10gb"},
+    )
+    uses = tuple(replace(large, key=f"u{at}", **each) for at, each in enumerate(changed))  # type: ignore[arg-type]
+    await store.commit(Changes(usage=uses))
+    assert await store.fitting_hours(NOW - 30 * 24 * HOUR) == (FittingHours("gpu", 5, 9.5, 2.5, 1.0),)
     store.close()
 
 

@@ -202,7 +202,7 @@ def test_a_use_has_every_field_of_its_record_of_the_same_type_and_default() -> N
     kept, recorded = get_type_hints(Use), get_type_hints(UsageRecord)
     names = {each.name for each in fields(UsageRecord)}
     assert {name for name in names if not hasattr(Use, name)} == {"source"}
-    assert kept.keys() - names == {"begun", "ready_at", "measured_at", "sums", "over"}
+    assert kept.keys() - names == {"begun", "ready_at", "free_when_asked", "measured_at", "sums", "over"}
     shared = [each for each in fields(Use) if each.name in names - {"end"}]
     assert [each.name for each in shared if recorded[each.name] not in (kept[each.name], kept[each.name] | None)] == []
     defaults = {each.name: each.default for each in fields(UsageRecord)}

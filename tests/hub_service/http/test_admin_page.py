@@ -20,6 +20,7 @@ from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.queue.cordons import MACHINE, Cordon
 from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.text.reasons import explain
+from hub_extensions.core.usage.right_size import FittingHours
 from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.pages import admin_labels
 from hub_extensions.hub_service.http.pages.admin import ADMIN_PAGES
@@ -336,6 +337,17 @@ async def test_the_last_days_are_drawn_without_script_or_style_in_the_page(servi
     assert not re.search(r"<svg[^>]*style=|<style|<script(?! src)", text)
     empty = await page(service, "admin/days?span=month")
     assert "30 h" in said(empty) and 'aria-current="true">30 days' in empty
+
+
+async def test_the_share_of_hours_that_fitted_a_smaller_gpu_stands_by_pool_without_names(service: Running) -> None:
+    assert "Sizes" not in said(await page(service, "admin/days"))
+    service.engine.fitting = (
+        FittingHours(SMALL, 12, 90.0, 0.0, 0.0),
+        FittingHours("mig-2g.10gb", 41, 200.0, 62.0, 24.0),
+    )
+    text = said(await page(service, "admin/days"))
+    assert ": 31 % of the hours fitted a smaller one, 12 % were not used 41 uses, 200 h" in text
+    assert text.count("of the hours fitted") == 1, "the smallest has no smaller one"
 
 
 @pytest.mark.parametrize("path", ["admin", "admin/days", "admin/parts"])

@@ -451,6 +451,23 @@ async def test_one_reads_when_how_long_how_busy_and_how_the_last_ten_uses_ended(
     assert "Start again" not in await page(service, "ada-token")
 
 
+async def test_after_a_use_one_reads_that_a_smaller_gpu_would_have_been_enough(service: Running) -> None:
+    medium = OfferId("mig-2g.10gb")
+    service.engine.offers = tuple(
+        replace(each, name="Small GPU", memory_bytes=19 * 2**28) if each.id == "mig-1g.5gb" else each
+        for each in service.engine.offers
+    )
+    told = {"smaller_would_do": "mig-1g.5gb", "advice": "enough-was-free", "peak_memory_bytes": int(3.1 * 2**30)}
+    service.engine.uses = (record("idle", 1, offer=medium, waited_seconds=725.0, **told), record("user", 4))
+    text = await page(service, "ada-token")
+    words = "At most 3.1 of 9.75 GiB. <strong>A small GPU (4.75 GiB) would have been enough; you would have waited"
+    assert text.count(f"{words} 12 min less.</strong>") == 2, "in the row, and of the server that ended last"
+    finnish = await service.ask("GET", "", "ada-token", headers={"Accept-Language": "fi"})
+    assert "<strong>Pieni GPU (4.75 GiB) olisi riittänyt; olisit odottanut 12 min vähemmän." in finnish.body.decode()
+    service.engine.offers = tuple(each for each in service.engine.offers if each.id != "mig-1g.5gb")
+    assert "would have been enough" not in await page(service, "ada-token"), "it is not for this user any more"
+
+
 async def test_a_start_that_failed_is_told_in_the_sentence_of_the_waiting_page(service: Running) -> None:
     """It has lost no variables, and says what became of its GPU."""
     service.engine.uses = (record("failed", 1, ready=None),)

@@ -35,6 +35,7 @@ FIRST = UsageRecord(
     groups=("ml", "Å"), choice="profile=torch", asked=NOON, admitted=NOON + timedelta(seconds=90),
     ready=NOON + timedelta(seconds=100), held_seconds=3510.0, ran_seconds=3500.0, waited_seconds=90.0,
     lifetime_seconds=43200.0, mean_use_percent=12.5, use_measured=0.9, peak_memory_bytes=2**33, keeps=1, warnings=2,
+    smaller_would_do="none",
 )  # fmt: skip
 SECOND = UsageRecord("l2", "ben", "", OfferId("cpu"), "cpu", 0, NOON + timedelta(hours=2), "user", devices=0,
                      asked=NOON + timedelta(minutes=1), admitted=NOON + timedelta(minutes=1), held_seconds=60.0,
@@ -48,12 +49,13 @@ MINUTES = (
 WRITTEN = """\
 submit,duration,num_gpu,slices,user,limit,key,server,offer,pool,ended,end,ticket,groups,choice,device_class,node,\
 device,asked,admitted,ready,first_used,last_used,adopted,waited_seconds,ran_seconds,outage_seconds,mean_use_percent,\
-highest_use_percent,use_measured,peak_memory_bytes,memory_measured,keeps,warnings,source
+highest_use_percent,use_measured,peak_memory_bytes,memory_measured,keeps,warnings,source,\
+smaller_would_do,advice
 0.0,3510.0,1,1000,ada,43200.0,l1,"=lab, 1",mig-1g.5gb,mig-1g.5gb,2026-11-20T13:00:00.250000+00:00,idle,t1,\
 "[""ml"",""\\u00c5""]",profile=torch,,,,2026-11-20T12:00:00.250000+00:00,2026-11-20T12:01:30.250000+00:00,\
-2026-11-20T12:01:40.250000+00:00,,,0,90.0,3500.0,,12.5,,0.9,8589934592,,1,2,own
+2026-11-20T12:01:40.250000+00:00,,,0,90.0,3500.0,,12.5,,0.9,8589934592,,1,2,own,none,
 60.0,60.0,0,0,ben,,l2,,cpu,cpu,2026-11-20T14:00:00.250000+00:00,user,,[],,,,,2026-11-20T12:01:00.250000+00:00,\
-2026-11-20T12:01:00.250000+00:00,,,,1,,,,,,,,,,,own
+2026-11-20T12:01:00.250000+00:00,,,,1,,,,,,,,,,,own,,
 """
 """The two as CSV: spreadsheets and scripts of sites read this."""
 T = TypeVar("T")

@@ -1,4 +1,7 @@
-"""Statistics of past uses (one server's time with a GPU): how long starts took, and the GPU memory users needed."""
+"""What is known of past uses (one server's time with a GPU): how long starts took, and how much memory users needed.
+
+Also after which uses they were advised to choose another size.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from hub_extensions.adapters.store import Changes
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.usage import Use
+from hub_extensions.core.usage.right_size import EVERY, counts_for_advice, may_advise
 
 STARTS = 20
 """Number of an offer's latest starts whose median is the usual start time."""
@@ -25,6 +29,7 @@ class PastUses:
     def __init__(self) -> None:
         self._starts: dict[OfferId, deque[float]] = {}
         self._peaks: dict[str, deque[int]] = {}
+        self._advice: dict[str, deque[str]] = {}
         self._begun: set[str] = set()
 
     def learn(self, records: Iterable[UsageRecord]) -> None:
@@ -63,9 +68,14 @@ class PastUses:
         """
         return max(self._peaks.get(user, ()), default=None)
 
+    def may_advise(self, user: str) -> bool:
+        """Return whether the user may be advised after a use. After one advice, the next uses bring none."""
+        return may_advise([*self._advice.get(user, ())])
+
     def forget(self, user: str) -> None:
-        """Forget how much GPU memory a deleted user's servers have used."""
+        """Forget how much GPU memory a deleted user's servers have used, and what the user was advised."""
         self._peaks.pop(user, None)
+        self._advice.pop(user, None)
 
     def _started(self, offer: OfferId, seconds: float) -> None:
         if seconds >= 0:
@@ -74,6 +84,8 @@ class PastUses:
     def _ended(self, record: UsageRecord) -> None:
         if record.peak_memory_bytes is not None:
             self._peaks.setdefault(record.user, deque(maxlen=PEAKS)).append(record.peak_memory_bytes)
+        if counts_for_advice(record):
+            self._advice.setdefault(record.user, deque(maxlen=EVERY - 1)).appendleft(record.advice)
 
 
 def _seconds(use: Use) -> float:

@@ -34,7 +34,7 @@ from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transaction, Transactions, possible
 from hub_extensions.hub_service.engine.stops.stop_records import end_of_report
-from hub_extensions.hub_service.engine.uses.usage import record_late_report
+from hub_extensions.hub_service.engine.uses.usage import record_late_report, size_sentences
 from hub_extensions.hub_service.engine.views import presenters
 from hub_extensions.hub_service.engine.views.queue_view import QueueView, content_of
 
@@ -98,16 +98,18 @@ class Tickets:
         async with self.transaction() as transaction:
             # as the hub accepted them; requests without a time come last
             for ask in sorted(asks, key=lambda ask: (ask.accepted is None, ask.accepted or datetime.min)):
-                answers[id(ask)] = await self._ask(ask, transaction)
+                answers[id(ask)] = await self._ask(ask, transaction, alone=len(asks) == 1)
         view = QueueView.of(self.state) if len(asks) > 1 else None
         return tuple(self._status(answers[id(ask)], view) for ask in asks)
 
-    async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
+    async def _ask(self, ask: messages.Ask, transaction: Transaction, *, alone: bool) -> messages.TicketStatus | Ticket:
         """Handle the hub's request to start one server.
 
         Args:
             ask: the request.
             transaction: writes the ticket (the user's place in line).
+            alone: whether it is the hub's only request at this moment. Otherwise the ticket does not note which offers
+                are free, because finding that out for each of hundreds of requests would take too long.
 
         Returns:
             The status, if the request is refused or its ticket has ended. Otherwise the ticket, whose status is
@@ -131,7 +133,7 @@ class Tickets:
         judged = [offer for offer in ask.offers if offer not in had or self.state.offer(offer) is not None]
         refusal = refuse_to_join(self.state.queue_snapshot(ask.offers), *server, judged, ask.groups)
         if refusal is None:
-            return await self._write_ask(ask, live, now, transaction)
+            return await self._write_ask(ask, live, now, transaction, self._free_offers() if alone else None)
         self.state.count("refused", refusal.reason)
         if live is not None:
             await transaction.end_ticket(live, Event.REFUSED, refusal)
@@ -166,8 +168,17 @@ class Tickets:
             return None
         return self.state.lease_of_ticket(live.id)
 
+    def _free_offers(self) -> tuple[OfferId, ...]:
+        """Return the GPU offers (options of the spawn form) with which a server could start at once."""
+        return tuple(each.offer.id for each in self.state.availability() if each.wait.now and each.offer.id != CPU)
+
     async def _write_ask(
-        self, ask: messages.Ask, live: Ticket | None, now: datetime, transaction: Transaction
+        self,
+        ask: messages.Ask,
+        live: Ticket | None,
+        now: datetime,
+        transaction: Transaction,
+        free: tuple[OfferId, ...] | None,
     ) -> Ticket:
         takes = self.state.notices.take_up_places
         left, noted = takes(ask.user, ask.server, ask.offers, now) if live is None else ((), {})
@@ -181,6 +192,7 @@ class Tickets:
             options=ask.options,
             asked=self.state.clock.utc_now(),
             demands=ask.demands,
+            free_when_asked=free,
         )
         lease = self.state.lease_of(ask.user, ask.server) if live is None else self.state.lease_of_ticket(live.id)
         step = lifecycle.ask(live, lease, wanted)
@@ -262,13 +274,15 @@ class Tickets:
         async with self.transaction() as transaction:
             transaction.state.touch(report.user, report.server)
             notices: tuple[NoticeRow, ...] = ()
+            server, end = (report.user, report.server), end_of_report(self.state, report)
+            lease = self.state.lease_of(*server)
             message = as_text(report.reasons) or report.message
             if message:
                 now = self.state.clock.utc_now()
-                notices = (NoticeRow(now, report.user, report.server, message, report.reasons),)
+                size = size_sentences(self.state, lease.id, end) if lease is not None and report.reasons else ()
+                told = (*report.reasons, *size)
+                notices = (NoticeRow(now, report.user, report.server, as_text(told) or message, told),)
                 self.state.count("server-end", report.reason or "unknown")
-            server, end = (report.user, report.server), end_of_report(self.state, report)
-            lease = self.state.lease_of(*server)
             gone = (server,) if server in self.state.facts else ()
             why = message or "the hub stopped its server"
             how = "the hub ends" if report.closing else "it was asked to" if report.asked else "it ended by itself"

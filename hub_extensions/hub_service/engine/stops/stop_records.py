@@ -12,6 +12,7 @@ answer or a write fails. If the stop is not carried out, the return is deleted.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
@@ -30,6 +31,7 @@ from hub_extensions.core.stops import (
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import UseEnd, end_of_cull, end_of_stop
 from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.uses.usage import size_sentences
 
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -43,11 +45,16 @@ RETURNED, NOT_RETURNED = "returned", "not-returned"
 SIGNED_OUT = explain("not-back-signed-out")
 
 
-def stopped_notice(row: JournalRow) -> NoticeRow:
-    """Build the notice that a server was stopped, for its user, from the row about the stop in the journal."""
+def stopped_notice(row: JournalRow, size: Sequence[Reason]) -> NoticeRow:
+    """Build the notice that a server was stopped, for its user.
+
+    Args:
+        row: the row about the stop in the journal.
+        size: sentences about the size of its GPU; may be empty.
+    """
     user, server = row.user or "", row.server or ""
     which = of_server("server-stopped", server)
-    return NoticeRow.because(row.at, user, server, which, *row.reasons, explain("files-kept"))
+    return NoticeRow.because(row.at, user, server, which, *row.reasons, explain("files-kept"), *size)
 
 
 def of_server(code: str, server: str) -> Reason:
@@ -97,7 +104,8 @@ def with_stops(state: State, changes: Changes) -> Changes:
             why = stop.why or explain(TO_END)
             row = JournalRow.because(state.clock.utc_now(), CULLED, (facts.lease, *server), [why], SERVICE, known)
             rows.append(row)
-            notices.append(stopped_notice(row))
+            end = None if stop.cause is None else end_of_cull(stop.cause)
+            notices.append(stopped_notice(row, size_sentences(state, facts.lease, end)))
             state.count_cull(stop.cause, state.rule_of(facts.user, facts.offer))
             log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
         if stop.state is StopState.ANNOUNCED:

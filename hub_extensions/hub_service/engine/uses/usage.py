@@ -19,8 +19,10 @@ from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import Lease, LeaseState, TicketEnd, TicketState
+from hub_extensions.core.text.reasons import Reason
 from hub_extensions.core.usage import Figure, Moment, Use, UseEnd
 from hub_extensions.core.usage.measurement import Sums, minute_of, with_figure
+from hub_extensions.core.usage.right_size import advice_text
 from hub_extensions.hub_service.engine.state.state import State
 
 ServerKey = tuple[str, str]  # name of the user and of the server
@@ -82,6 +84,35 @@ def record_late_report(state: State, server: ServerKey, end: UseEnd) -> Changes:
     if uses or last is None or end is UseEnd.UNKNOWN or state.clock.utc_now() - last.ended > LATE_REPORT:
         return Changes(uses=known)
     return Changes(usage=(replace(last, end=end.value),))
+
+
+def with_size(state: State, use: Use, end: UseEnd | None = None) -> Use:
+    """Note whether a smaller offer would have been enough for a use (one server's time with a GPU) that ends now.
+
+    Args:
+        state: the present state.
+        use: the use.
+        end: how it ends. `None` if the use has that already, or if it is not known.
+    """
+    others = (each.advice for each in state.uses.values() if each.user == use.user and each.key != use.key)
+    advise = state.offer_config.advise_size and state.forecasts.past.may_advise(use.user) and not any(others)
+    return usage.sized(use, end, _now(state), state.offers, advise=advise)
+
+
+def size_sentences(state: State, lease: str | None, end: UseEnd | None) -> tuple[Reason, ...]:
+    """Return what the user of a server that ends now is told about the size of its GPU; empty for nothing.
+
+    Args:
+        state: the present state, before the end of the server is written.
+        lease: id of the server's lease (its right to a GPU). `None` without a GPU.
+        end: how the server ends. `None` if that is not known.
+    """
+    use = state.uses.get(lease or "")
+    if use is None:
+        return ()
+    record = usage.ended(with_size(state, use, end), end, _now(state))
+    offers = [each for each in state.offers if not each.groups or set(each.groups) & set(use.groups)]
+    return advice_text(record, offers)
 
 
 class _Following:
@@ -160,7 +191,7 @@ class _Following:
             use = usage.ready(use, self.moment, lifetime)
         was = before.state if before is not None else None
         if lease.state in (LeaseState.ENDING, LeaseState.ENDED) and was is not LeaseState.ENDING:
-            use = usage.ending(use, self._end_of(lease, was))
+            use = with_size(self.state, usage.ending(use, self._end_of(lease, was)))
         elif lease.state is LeaseState.RUNNING and was is LeaseState.ENDING:
             use = usage.resumed(use)
         if lease.state is LeaseState.ENDED:

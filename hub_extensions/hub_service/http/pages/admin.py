@@ -134,7 +134,16 @@ class AdminDays(OverviewPage):
             raise BadInput(f"span has to be one of {', '.join(each.value for each in Span)}.", "span")
         days = await self.engine.days(Span(written))
         titles = {offer.id: offer.title for offer in self.engine.form("", "", (), True).offers}
-        self.show("admin_days.html", "days", days=days, spans=tuple(Span), titles=titles, pictures=pictures)
+        fitting = await self.engine.fitting_hours()
+        self.show(
+            "admin_days.html",
+            "days",
+            days=days,
+            spans=tuple(Span),
+            titles=titles,
+            pictures=pictures,
+            fitting=[each for each in fitting if each.fitted or each.unused],
+        )
 
 
 class AdminParts(OverviewPage):

@@ -6,14 +6,16 @@ A use is one server's time with a GPU, or without one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.messages import OfferState, UsageRecord
 from hub_extensions.core.messages.offer_texts import default_title
 from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.text.reasons import Reason
 from hub_extensions.core.text.translation import ENGLISH, Catalogue
 from hub_extensions.core.text.wording import about
+from hub_extensions.core.usage.right_size import advice_text
 
 SHOWN = 10
 LATELY = timedelta(hours=24)  # without a running server, the page shows for this long how the last one ended
@@ -36,6 +38,7 @@ class OwnUse:
         end: how the use ended.
         unasked: whether the server ended although its user did not ask for that.
         never_ran: whether this is a start that failed.
+        size: sentences about the size of its GPU; empty if there is nothing to say.
     """
 
     began: datetime
@@ -48,17 +51,19 @@ class OwnUse:
     end: str
     unasked: bool
     never_ran: bool
+    size: tuple[Reason, ...] = ()
 
 
-def own_uses(records: Iterable[UsageRecord], titles: Mapping[OfferId, str], t: Catalogue) -> tuple[OwnUse, ...]:
+def own_uses(records: Iterable[UsageRecord], offers: Sequence[OfferState], t: Catalogue) -> tuple[OwnUse, ...]:
     """Return the rows of the page for a user's last usage records, at most ten.
 
     Args:
         records: the user's usage records (one server's time with a GPU each), the most recently ended first.
-        titles: the title of each offer that the user may see.
+        offers: the offers that the user may see.
         t: translates into the reader's language.
     """
-    return tuple(_own_use(record, titles, t) for record in records)[:SHOWN]
+    titles = {offer.id: offer.plain_name for offer in offers}
+    return tuple(replace(_own_use(each, titles, t), size=advice_text(each, offers)) for each in [*records][:SHOWN])
 
 
 def ended_recently(uses: Sequence[OwnUse], now: datetime) -> OwnUse | None:

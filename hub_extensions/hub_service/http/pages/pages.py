@@ -222,7 +222,7 @@ class YourGpu(Page):
         form = form_for(engine, person)
         tickets, servers = engine.tickets(user), engine.servers_of(user)
         titles = {offer.id: offer.plain_name for offer in form.offers}
-        uses = own_uses((await engine.usage(user, None)).uses, titles, self.catalogue)
+        uses = own_uses((await engine.usage(user, None)).uses, form.offers, self.catalogue)
         values: dict[str, Any] = {
             "form": form,
             "titles": titles,

@@ -16,9 +16,9 @@ from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import LeaseState
 from hub_extensions.core.usage import Figure, Minute, UseEnd
 from hub_extensions.hub_service.engine.line.reconcile import MISSING
-from tests.fakes.machine import small
+from tests.fakes.machine import HubAsTold, large, small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
-from tests.hub_service.engine.room import Room, is_stopped, room
+from tests.hub_service.engine.room import Hands, Room, is_stopped, room
 
 pytestmark = pytest.mark.slow
 
@@ -135,6 +135,33 @@ async def test_a_stop_of_the_culler_is_told_by_its_cause_whoever_reports_the_end
 
 def sample(r: Room, used: float | None, memory: int | None = None) -> DeviceSample:
     return DeviceSample("MIG-small-0", r.hands.wall, used, memory, (), "gpm" if used is not None else "none")
+
+
+@pytest.mark.programs
+async def test_who_did_not_need_so_much_is_told_after_the_use_but_not_after_the_next_two(tmp_path: Path) -> None:
+    hub, hands = HubAsTold(), Hands()
+    enough = "A small GPU (4.75 GiB) would have been enough; one was free when you asked."
+    found: list[tuple[str | None, str, bool]] = []
+    for _ in range(4):
+        async with room(tmp_path, small(0), large(), hub=hub, hands=hands) as r:  # each on a restarted service
+            await r.engine.reconciler.reconcile()
+            _, child = await r.run("ada", "mig-2g.10gb")
+            while not is_stopped(r):  # by its lifetime of 30 min
+                now = DeviceSample("MIG-large-0", hands.wall, 20.0, 2 * 2**30, (), "gpm")
+                r.engine.state.samples = {"MIG-large-0": now}
+                r.engine.state.read_at = r.engine.state.clock.now()
+                await r.engine.stop_runner.decide_all()
+                hands.pass_time(timedelta(seconds=20))
+            child.kill()
+            child.wait()
+            await r.engine.stopped(Stopped("ada", "", asked=True))
+            hub.running.clear()
+            record = await over(r, "ada")
+            notice = r.engine.form("ada", "", (), False).notices[-1]
+            found.append((record.smaller_would_do, record.advice, enough in notice.text))
+            hands.pass_time(timedelta(minutes=5))
+    told, silent = (SMALL, "enough-was-free", True), (SMALL, "", False)
+    assert found == [told, silent, silent, told]
 
 
 @pytest.mark.programs
