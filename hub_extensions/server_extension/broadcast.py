@@ -22,6 +22,7 @@ from hub_extensions.core.messages import GpuReading, History, Holder, Numbers, P
 from hub_extensions.server_extension.codec import PROTOCOL_VERSION, encode
 from hub_extensions.server_extension.sampler import Sampled, Sampler
 from hub_extensions.server_extension.service_client import ServiceLink
+from hub_extensions.server_extension.trainings import Trainings
 
 TICK_SECONDS = 1.0
 QUIET_SECONDS = 10.0
@@ -110,6 +111,7 @@ class Broadcast:
         self._quiet_seconds = quiet_seconds
         self._wall = wall
         self._link: ServiceLink | None = None
+        self._trainings: Trainings | None = None
         self._listeners: dict[Listener, _Last] = {}
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -126,9 +128,9 @@ class Broadcast:
         """Return whether a GPU panel is connected to this server."""
         return bool(self._listeners)
 
-    def use(self, link: ServiceLink) -> None:
-        """Set the client of the GPU service, whose last state the panels show."""
-        self._link = link
+    def use(self, link: ServiceLink, trainings: Trainings | None = None) -> None:
+        """Set what the panels show beside the GPU: the last state of the GPU service, and the training runs."""
+        self._link, self._trainings = link, trainings
 
     def wake(self) -> None:
         """Look as soon as possible for changes to send to the open panels; may be called from any thread."""
@@ -322,6 +324,7 @@ class Broadcast:
             server=None if self._link is None else self._link.state,
             service_note=None if self._link is None else self._link.note,
             period_seconds=sampled.period_seconds,
+            trainings=() if self._trainings is None else self._trainings.shown(),
         )
 
     def _paced(self, snapshot: Snapshot, every_seconds: float) -> Snapshot:

@@ -25,6 +25,7 @@ from hub_extensions.server_extension.before_stop import HOOK, BeforeStop
 from hub_extensions.server_extension.broadcast import Broadcast
 from hub_extensions.server_extension.events import SCHEMA_FILE, EndEvents, is_followed
 from hub_extensions.server_extension.gpu_processes import GpuProcesses, KernelReader
+from hub_extensions.server_extension.progress_folder import VARIABLE, ProgressFolder, folder_in
 from hub_extensions.server_extension.recheck import PATH, Recheck, RecheckHandler, note_websockets
 from hub_extensions.server_extension.routes import handlers
 from hub_extensions.server_extension.sampler import (
@@ -38,6 +39,10 @@ from hub_extensions.server_extension.sampler import (
 )
 from hub_extensions.server_extension.service_client import REQUEST_SECONDS, ServiceLink, address_in
 from hub_extensions.server_extension.terminals import busy_terminals
+from hub_extensions.server_extension.training_history_file import NAME as HISTORY
+from hub_extensions.server_extension.training_history_file import TrainingHistoryFile
+from hub_extensions.server_extension.training_reports import TrainingReports
+from hub_extensions.server_extension.trainings import Trainings
 
 if TYPE_CHECKING:
     from hub_extensions.server_extension.metrics import GpuCollector
@@ -85,6 +90,9 @@ class GpuExtension(ExtensionApp):
     _kernels: KernelReader | None = None
     _collector: GpuCollector | None = None
     _refreshing: asyncio.Task[None] | None = None
+    _trainings: Trainings | None = None
+    _reports: TrainingReports | None = None
+    _reporting: asyncio.Task[None] | None = None
 
     def initialize_handlers(self) -> None:
         """Create all parts, as the environment variables of this server demand, and add the routes.
@@ -122,7 +130,18 @@ class GpuExtension(ExtensionApp):
             on_answer=end_events.keep_alive,
             before_stop=before_stop,
         )
-        live.use(link)
+        folder = folder_in(os.environ, self.serverapp.runtime_dir)
+        os.environ[VARIABLE] = str(folder)  # for kernels and terminals, which inherit it
+        trainings = self._trainings = Trainings(
+            ProgressFolder(folder),
+            TrainingHistoryFile(Path(self.serverapp.data_dir) / HISTORY),
+            lambda: link.state,
+            os.environ,
+            on_change=live.wake,
+        )
+        if address is not None:
+            self._reports = TrainingReports(trainings, link.post)
+        live.use(link, trainings)
         self._sampler.use(server=None if address is None else lambda: link.state, after_reading=live.wake)
         if uuids or finds:
             kernels = self._kernels = KernelReader(self.serverapp.session_manager, self.serverapp.kernel_manager)
@@ -130,7 +149,7 @@ class GpuExtension(ExtensionApp):
             self._sampler.use(holding=processes.refresh)
         if self.metrics:
             self._show_metrics(self._sampler)
-        self.handlers.extend(handlers(self._live, self._link))
+        self.handlers.extend(handlers(live, link, trainings))
         note_websockets()
         self.handlers.append((PATH, RecheckHandler, {"recheck": Recheck(self._hub_auth)}))
         self.serverapp.io_loop.add_callback(self._begin)  # runs as soon as the server's loop does
@@ -151,6 +170,10 @@ class GpuExtension(ExtensionApp):
         if self._sampler is not None and self._link is not None:
             self._sampler.start()
             self._link.start()
+        if self._trainings is not None:
+            self._trainings.start()
+        if self._reports is not None:
+            self._reporting = asyncio.get_running_loop().create_task(self._reports.run())
         if self._kernels is not None and self._live is not None:
             self._refreshing = asyncio.get_running_loop().create_task(_refresh_kernels(self._kernels, self._live))
 
@@ -158,8 +181,11 @@ class GpuExtension(ExtensionApp):
         """Stop requests and sampling at the end of the server; a driver that hangs does not delay it."""
         if self._collector is not None:
             self._collector.unregister()
-        if self._refreshing is not None:
-            self._refreshing.cancel()
+        for task in (self._refreshing, self._reporting):
+            if task is not None:
+                task.cancel()
+        if self._trainings is not None:
+            self._trainings.stop()
         if self._live is not None:
             self._live.stop()
         if self._link is not None:

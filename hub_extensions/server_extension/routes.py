@@ -18,11 +18,12 @@ from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from hub_extensions.adapters.bounded_body import BoundedBody
-from hub_extensions.core.messages import ServerState
+from hub_extensions.core.messages import Problem, ServerState
 from hub_extensions.server_extension.broadcast import Broadcast
 from hub_extensions.server_extension.codec import encode
 from hub_extensions.server_extension.sampler import LONGEST_SECONDS, SHORTEST_SECONDS
 from hub_extensions.server_extension.service_client import RequestRefused, ServiceLink
+from hub_extensions.server_extension.trainings import Trainings
 
 RESOURCE = "gpu"
 SEND_BUFFER_BYTES = 64 * 1024
@@ -114,6 +115,43 @@ class GiveBackHandler(LinkHandler):
     @authorized
     async def post(self) -> None:
         await self.pass_on(self._link.give_back(self.get_query_argument("cpu", "") == "1"))
+
+
+class ExtendHandler(LinkHandler):
+    """POST gpu/extend: put off the end of this server's lifetime, as the button *Ask for more time* does.
+
+    The GPU service decides whether and for how long.
+    """
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        await self.pass_on(self._link.extend())
+
+
+class TrainingNoticeHandler(PanelHandler):
+    """POST gpu/training-notice: send a notice by mail or webhook when a training ends, or send none.
+
+    `?run=` is the id of the training, `?on=1` asks for the notice, and `?on=0` withdraws that.
+    """
+
+    def initialize(self, trainings: Trainings) -> None:
+        self._trainings = trainings
+
+    @web.authenticated
+    @authorized
+    def post(self) -> None:
+        on = self.get_query_argument("on", "")
+        try:
+            if on not in ("0", "1"):
+                raise RequestRefused(400, Problem("Expected 0 or 1.", "on"))
+            self._trainings.wish(self.get_query_argument("run", ""), on == "1")
+        except RequestRefused as refused:
+            self.set_status(refused.status)
+            self.finish(encode(refused.problem))
+            return
+        self.set_status(204)
+        self.finish()
 
 
 class SavedHandler(LinkHandler):
@@ -248,7 +286,8 @@ class GpuHandler(NamedTuple):
     """A route below the server's base URL.
 
     Attributes:
-        part: the argument of the handler's `initialize`: ``live`` (the `Broadcast`) or ``link`` (the `ServiceLink`).
+        part: the argument of the handler's `initialize`: ``live`` (the `Broadcast`), ``link`` (the `ServiceLink`) or
+            ``trainings`` (the `Trainings`).
         gives: the name of the answer's type, for the reference page; "" if the answer has no body.
     """
 
@@ -264,12 +303,16 @@ ROUTES = (
     GpuHandler("/gpu/live", LiveHandler, "live", "Push"),
     GpuHandler("/gpu/keep", KeepHandler, "link", "ServerState"),
     GpuHandler("/gpu/give-back", GiveBackHandler, "link", "ServerState"),
+    GpuHandler("/gpu/extend", ExtendHandler, "link", "ServerState"),
+    GpuHandler("/gpu/training-notice", TrainingNoticeHandler, "trainings", ""),
     GpuHandler("/gpu/saved", SavedHandler, "link", ""),
     GpuHandler("/gpu/warned", WarnedHandler, "link", ""),
 )
 
 
-def handlers(live: Broadcast, link: ServiceLink) -> list[tuple[str, type[JupyterHandler], dict[str, Any]]]:
+def handlers(
+    live: Broadcast, link: ServiceLink, trainings: Trainings
+) -> list[tuple[str, type[JupyterHandler], dict[str, Any]]]:
     """Return `ROUTES` in the form that Jupyter Server registers, with the objects that the handlers work with."""
-    parts: dict[str, Any] = {"live": live, "link": link}
+    parts: dict[str, Any] = {"live": live, "link": link, "trainings": trainings}
     return [(route.path, route.handler, {route.part: parts[route.part]}) for route in ROUTES]

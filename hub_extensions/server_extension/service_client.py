@@ -179,6 +179,28 @@ class ServiceLink:
         self.soon()
         return state
 
+    async def extend(self) -> ServerState:
+        """Ask the service to put off the end of this server's lifetime, and return the new state.
+
+        Raises:
+            RequestRefused: the service refuses, or does not answer (503).
+        """
+        state = await self._order("api/server/extend", "{}")
+        self.soon()
+        return state
+
+    async def post(self, path: str, message: object) -> None:
+        """Send a message to which the service answers with nothing but its acceptance.
+
+        Args:
+            path: path below the service's address.
+            message: a dataclass of ``core/messages``.
+
+        Raises:
+            RequestRefused: the service refuses, or does not answer (503).
+        """
+        await self._fetch("POST", path, encode(message))
+
     async def saved(self) -> None:
         """Report to the service at once that a page has saved the open notebooks, so that it can go on with the stop.
 
@@ -331,7 +353,19 @@ class ServiceLink:
         self._faults[what] = kind
 
     async def _ask(self, method: str, path: str, body: str | None = None) -> ServerState:
-        """Send one request to the service, and return the state in its answer.
+        """Send one request to the service, and return the state in its answer. Takes the arguments of `_fetch`.
+
+        Raises:
+            RequestRefused: the service refuses, does not answer, or its answer cannot be read.
+        """
+        response = await self._fetch(method, path, body)
+        try:
+            return decode(ServerState, response.body)
+        except CodecError as error:
+            raise RequestRefused(502, UNREADABLE, str(error)) from error
+
+    async def _fetch(self, method: str, path: str, body: str | None) -> HTTPResponse:
+        """Send one request to the service, and return its answer.
 
         Args:
             method: HTTP method.
@@ -339,7 +373,7 @@ class ServiceLink:
             body: JSON; `None` for a request without a body.
 
         Raises:
-            RequestRefused: the service refuses, does not answer, or its answer cannot be read.
+            RequestRefused: the service refuses, or does not answer.
         """
         if self._address is None or self._client is None:
             raise RequestRefused(503, NOT_UNDER_A_HUB)
@@ -356,12 +390,9 @@ class ServiceLink:
             response = await self._client.fetch(request, raise_error=False)
         except (OSError, HTTPError, HTTPTimeoutError, HTTPStreamClosedError, socket.gaierror) as error:
             raise RequestRefused(503, AWAY, repr(error)) from error
-        if response.code != 200:
+        if response.code not in (200, 204):
             raise RequestRefused(_status(response), _why(response), by_stranger=_is_strangers(response))
-        try:
-            return decode(ServerState, response.body)
-        except CodecError as error:
-            raise RequestRefused(502, UNREADABLE, str(error)) from error
+        return response
 
 
 def _steady(state: ServerState, before: ServerState | None) -> ServerState:

@@ -96,7 +96,9 @@ class PanelService:
 
     Attributes:
         calls: (method, path) in order; `reports`: the bodies of the reports; `keeps`: how many were granted;
-            `given_back`: whether each GPU that was given back was for CPU only.
+            `given_back`: whether each GPU that was given back was for CPU only; `extends`: how often the lifetime was
+            extended; `progress` and `training_ends`: what was taken about trainings, `refused_trainings`: the paths of
+            what was not, because `training_status` was not 204.
     """
 
     def __init__(self) -> None:
@@ -109,6 +111,11 @@ class PanelService:
         self.reports: list[dict[str, Any]] = []
         self.keeps = 0
         self.given_back: list[bool] = []
+        self.training_status = 204
+        self.progress: list[dict[str, Any]] = []
+        self.training_ends: list[dict[str, Any]] = []
+        self.refused_trainings: list[str] = []
+        self.extends = 0
         self._server: ThreadingHTTPServer | None = None
         self._port = free_port()
 
@@ -156,16 +163,27 @@ class PanelService:
         self.calls.append((request.command, path))
         if path == "api/server/report":
             self.reports.append(json.loads(body))
+        if path in ("api/server/progress", "api/server/training-ended"):
+            if self.training_status != 204:
+                self.refused_trainings.append(path)
+            elif path == "api/server/progress":
+                self.progress.append(json.loads(body))
+            else:
+                self.training_ends.append(json.loads(body))
+            _send(request, self.training_status, "" if self.training_status == 204 else json.dumps({"message": "No."}))
+            return
         if self.odd:
             _send(request, 200, self.odd)
             return
         if path == "api/server/give-back":
             self.given_back.append(json.loads(body)["cpu"])
-        if path in ("api/server/keep", "api/server/give-back") and self.refuse is not None:
+        if path in ("api/server/keep", "api/server/give-back", "api/server/extend") and self.refuse is not None:
             _send(request, self.refuse[0], json.dumps(self.refuse[1]))
             return
         if path == "api/server/keep":
             self.keeps += 1
+        if path == "api/server/extend":
+            self.extends += 1
         if self.state is None:
             _send(request, 404, json.dumps({"message": "", "field": "", "reason": "unknown"}))
             return

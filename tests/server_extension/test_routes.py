@@ -34,6 +34,8 @@ ROUTES = [
     ("GET", "gpu/live"),
     ("POST", "gpu/keep"),
     ("POST", "gpu/give-back"),
+    ("POST", "gpu/extend"),
+    ("POST", "gpu/training-notice"),
     ("POST", "gpu/saved"),
     ("POST", "gpu/warned"),
 ]
@@ -138,7 +140,9 @@ async def test_another_sites_page_gets_no_websocket_with_the_owners_cookie(serve
     assert refused.value.code == 403
 
 
-@pytest.mark.parametrize("path", ["gpu/keep", "gpu/give-back", "gpu/saved", "gpu/warned"])
+@pytest.mark.parametrize(
+    "path", ["gpu/keep", "gpu/give-back", "gpu/extend", "gpu/training-notice", "gpu/saved", "gpu/warned"]
+)
 def test_another_sites_form_changes_nothing(server: UserServer, service: PanelService, path: str) -> None:
     before = service.keeps, list(service.given_back)
     headers = {"Cookie": cookies_of(server), "Origin": "https://evil.example"}

@@ -174,6 +174,12 @@ def start_time(pid: int) -> int | None:
     return None if stat is None else stat.started
 
 
+def parent(pid: int) -> int | None:
+    """Return the pid of the process's parent; `None` if the process does not exist."""
+    stat = _stat(pid)
+    return None if stat is None else stat.ppid
+
+
 def alive(pid: int, started: int) -> bool:
     """Return whether the process with this pid and start time (clock ticks since boot) still runs; False for a zombie,
     and for another process that reuses the pid.

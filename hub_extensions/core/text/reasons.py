@@ -153,6 +153,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "other-program": "A program of another server uses this GPU. The administrators see it too.",
     "training-too-long": "Your training ends about {ends:time}; this server ends at {stops:time}.",
     # a notice at the end of a training was refused
+    "unknown-training": "This training is not running in this server any more.",
     "training-too-short": "There is a notice only for a training of at least {least:duration}.",
     "no-notices": "Nothing can be sent to you from here: no mail server or webhook reaches you.",
     # the service, as a server sees it
