@@ -11,8 +11,8 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
     """Return the content of all progress files, the oldest run first."""
     if not folder.is_dir():
         return []
-    runs = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    return sorted(runs, key=lambda run: run["started"])
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    return sorted((json.loads(path.read_text()) for path in paths), key=lambda run: run["started"])
 
 
 def read_run(folder: Path) -> dict[str, Any]:
