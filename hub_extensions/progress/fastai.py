@@ -15,25 +15,25 @@ class FastaiProgress(Callback):  # type: ignore[misc]
         self.run_name = name
         self.reported: ProgressRun | None = None  # `run` and `progress` are names of fastai
 
-    def before_fit(self) -> None:
-        self.reported = None
-        if hasattr(self.learn, "lr_finder") or hasattr(self, "gather_preds"):
-            return  # no training: `lr_find` and `get_preds` call the same hooks
-        epochs, steps = self.learn.n_epoch, len(self.learn.dls.train)
-        self.reported = ProgressRun(self.run_name, "fastai", total=epochs * steps, epochs=epochs, epoch_steps=steps)
-        self.reported.patience = patience_of(self.learn.cbs)
+    def before_train(self) -> None:  # `validate` and `get_preds` call `before_fit`, but not this
+        if self.reported is not None or hasattr(self.learn, "lr_finder"):
+            return
+        epochs, steps, patience = self.learn.n_epoch, len(self.learn.dls.train), patience_of(self.learn.cbs)
+        self.reported = ProgressRun(self.run_name, "fastai", epochs=epochs, epoch_steps=steps, patience=patience)
+        self.reported.total, self.reported.start = epochs * steps, self.learn.epoch * steps
 
     def after_batch(self) -> None:
-        run = self.reported
-        if run is not None and run.steps == 0:
-            run.start = self.learn.epoch * run.epoch_steps  # `start_epoch` of a fit
-        if run is not None:
-            run.count(run.steps + int(self.learn.training))
+        if self.reported is not None:
+            self.reported.count(self.reported.steps + int(self.learn.training))
 
     def after_validate(self) -> None:
         if self.reported is not None:
             self.reported.count(self.reported.steps)
 
+    def before_fit(self) -> None:
+        self.reported = None  # of a fit that an exception ended
+
     def after_fit(self) -> None:
         if self.reported is not None:
             self.reported.end()
+            self.reported = None

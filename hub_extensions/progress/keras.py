@@ -34,7 +34,8 @@ class KerasProgress(Callback):  # type: ignore[misc]
             self.run.start = epoch * (self.run.epoch_steps or 0)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.run.count(self.before + batch + 1)  # not each batch, with `steps_per_execution`
+        steps = self.params.get("steps") or batch + 1  # with `steps_per_execution` the last number may be too large
+        self.run.count(self.before + min(batch + 1, steps))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.run.epoch_steps = steps = self.run.steps - self.before  # `steps` was unknown, or wrong

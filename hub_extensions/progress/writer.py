@@ -283,6 +283,10 @@ class ProgressRun:
             "rest_steps": self.rest_steps, "rest": short(self.rest),
         }  # fmt: skip
 
+    def __reduce__(self) -> Any:
+        """A copy of a library's callback, and one that is saved with a model, has no run: `None` in its place."""
+        return type(None), ()
+
     def __del__(self) -> None:
         try:
             if self._pid == os.getpid():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import inspect
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hub_extensions.progress import ProgressRun
 from tests.progress.files import read_run, read_runs
 
 pytestmark = pytest.mark.usefixtures("libraries")
@@ -235,6 +238,23 @@ def test_a_search_for_the_learning_rate_is_no_training(folder: Path) -> None:
     learner.fit(1)
     learner.lr_find()
     assert len(read_runs(folder)) == 1
+
+
+def test_a_validation_of_fastai_is_no_training(folder: Path) -> None:
+    learner = fastai(n_trn=5)
+    learner.validate()
+    assert read_runs(folder) == []
+    learner.fit(1)
+    learner.validate()
+    assert [run["steps"] for run in read_runs(folder)] == [5]
+
+
+def test_a_callback_can_be_copied_and_saved_while_it_reports(folder: Path) -> None:
+    _, progress = keras()
+    progress.run = ProgressRun("mine")
+    for copied in (copy.deepcopy(progress), pickle.loads(pickle.dumps(progress))):
+        assert (copied.run, copied.run_name) == (None, "mnist")
+    assert read_run(folder)["state"] == "running"
 
 
 @pytest.mark.parametrize("library", ["keras", "lightning", "transformers", "fastai"])

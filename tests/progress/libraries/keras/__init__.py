@@ -41,7 +41,7 @@ class Sequential:
             batches = len(list(x)) if steps is None else steps
             for begin in range(0, batches, self.steps_per_execution):
                 called.on_train_batch_begin(begin)
-                called.on_train_batch_end(min(begin + self.steps_per_execution, batches) - 1, {"loss": 1.0})
+                called.on_train_batch_end(begin + self.steps_per_execution - 1, {"loss": 1.0})
             logs = {"loss": 1.0}
             if validation_data is not None or validation_split:
                 called.on_test_begin()

@@ -72,6 +72,13 @@ class Learner:
             self.call("after_cancel_fit")
         self.call("after_fit")
 
+    def validate(self) -> None:
+        self.call("before_fit")  # as fastai does
+        self.call("before_epoch")
+        self.batches(self.dls.valid, training=False)
+        self.call("after_epoch")
+        self.call("after_fit")
+
     def lr_find(self) -> None:
         self.lr_finder = LRFinder()
         try:
