@@ -171,6 +171,7 @@ setup(
             "**/*.js",
             "**/*.svg",
             "**/*.j2",
+            "**/*.ipynb",
         ],
         "hub_extensions.adapters.store": ["**/*.mako", "**/*.ini", "**/*.py"],
     },

@@ -156,6 +156,8 @@ def _build(tree: Path, made: Path, commit: str, env: Mapping[str, str]) -> Path:
         [TOOLS / "bin" / "python", "-B", script, json.dumps(inputs), target],
         env=env,
     )
+    small = [VENV / "bin" / "python", "-B", tree / "scripts" / "progress-wheel.py", made]
+    command("release", "The small wheel for kernels", small, env=env)
     return made
 
 
@@ -212,7 +214,7 @@ def _compare(first: Path, second: Path) -> bool:
 def _publish(made: Path, folder: Path) -> None:
     """Copy the build to where it was asked for, with the checksums; earlier files of ours there go."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in [*folder.glob("jupyterhub?gpu-*"), *folder.glob("SHA256SUMS")]:
+    for old in [*folder.glob("jupyterhub?gpu[-_]*"), *folder.glob("SHA256SUMS")]:
         old.unlink()
     lines = []
     for file in sorted(made.iterdir()):
@@ -240,7 +242,7 @@ def _pythons() -> dict[str, Path]:
 
 def _install_everywhere(folder: Path, chosen: Sequence[Path] | None) -> bool:
     """Install the wheel by each Python, and the sdist by one, each into an empty environment without Node."""
-    [wheel], [sdist] = folder.glob("*.whl"), folder.glob("jupyterhub_gpu-*.tar.gz")
+    [wheel], [sdist] = folder.glob("jupyterhub_gpu-*.whl"), folder.glob("jupyterhub_gpu-*.tar.gz")
     pythons = dict(enumerate(chosen)) if chosen else _pythons()
     jobs = [(python, wheel) for python in pythons.values()]
     jobs += [(python, sdist) for python in list(pythons.values())[-1:]]

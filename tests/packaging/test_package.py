@@ -93,7 +93,7 @@ def test_the_wheel_brings_the_panel_and_switches_the_server_extension_on(wheel: 
 
 
 def test_the_wheel_holds_every_file_the_program_reads(wheel: Path) -> None:
-    read = {".yaml", ".html", ".css", ".js", ".json", ".svg", ".mako", ".py"}
+    read = {".yaml", ".html", ".css", ".js", ".json", ".svg", ".mako", ".py", ".ipynb"}
     tracked = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "hub_extensions").rglob("*")

@@ -58,9 +58,10 @@ def test_two_builds_are_equal_and_complete(tmp_path: Path) -> None:
     version = hub_extensions.__version__
     contexts = [f"jupyterhub-gpu-{image}-{version}.context.tar.gz" for image in ("hub", "singleuser")]
     wheel, sdist, bom = (f"jupyterhub_gpu-{version}{end}" for end in ("-py3-none-any.whl", ".tar.gz", ".cdx.json"))
-    for name in (*contexts, wheel, sdist, bom):
+    small = f"jupyterhub_gpu_progress-{version}-py3-none-any.whl"
+    for name in (*contexts, wheel, small, sdist, bom):
         assert re.search(rf"equal +[\d.]+ kB  {re.escape(name)}$", done.stdout, re.MULTILINE), done.stdout
-    assert {file.name for file in tmp_path.iterdir()} == {*contexts, wheel, sdist, bom, "SHA256SUMS"}
+    assert {file.name for file in tmp_path.iterdir()} == {*contexts, wheel, small, sdist, bom, "SHA256SUMS"}
     with zipfile.ZipFile(tmp_path / wheel) as archive:
         metadata = Parser().parsestr(archive.read(f"jupyterhub_gpu-{version}.dist-info/METADATA").decode())
         names = archive.namelist()
