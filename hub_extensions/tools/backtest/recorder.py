@@ -2,12 +2,13 @@
 
 The forecasts are made when the session joins the line. Our forecast gets the same inputs as in the service: the
 sessions that hold GPUs, the sessions that wait, and the sessions that have ended. It knows the future only through
-`progress`: this share of the running sessions reports when it will end, within 10 %. The texts of the service are
-derived from the recording later (``replay.py``), so that other rules need no second simulation.
+`progress`: this share of the running sessions reports when it will end, as a training does (`REPORTED`). The texts of
+the service are derived from the recording later (``replay.py``), so that other rules need no second simulation.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -25,8 +26,11 @@ from hub_extensions.tools.backtest.log import Log, ReplayPool
 from hub_extensions.tools.backtest.world import NEVER, LogSession, Running, World
 
 POOL = "pool"
-REPORTED = 0.1
-"""Maximum error of a reported remaining time, relative to the real one."""
+REPORTED = (0.03, 0.3)
+"""Standard deviations of log(reported / real remaining time): of a training on a GPU of its own, and on a contended one
+(``core/forecast/training.py``). Each reporting session has one of them, and reports it as its spread."""
+REPORTED_FROM = 0.2
+"""Share of a session's duration before which it reports nothing, because only "at least" is known."""
 
 
 @dataclass(slots=True)
@@ -104,7 +108,7 @@ class Recorder:
         self._longest = max((each for each in limits if each is not None), default=None) if all(limits) else None
         self._episode = 0
         self._reports = {
-            session.number: random.Random(f"{session.number}").uniform(1 - REPORTED, 1 + REPORTED)
+            session.number: _report(random.Random(f"{session.number}"))
             for session in log.sessions
             if random.Random(f"report {session.number}").random() < progress
         }
@@ -194,10 +198,17 @@ class Recorder:
     def _held(self, running: Running, now: float) -> HeldShares:
         session, age = running.session, now - running.since
         left = None
-        if session.number in self._reports:
-            left = Left((session.duration - age) * self._reports[session.number], REPORTED / 2)
+        if session.number in self._reports and age >= REPORTED_FROM * session.duration:
+            ratio, spread = self._reports[session.number]
+            left = Left((session.duration - age) * ratio, spread)
         shares = tuple((self._devices[place], session.slices) for place in running.places)
         return HeldShares(str(session.number), _holder(session, age, left), shares)
+
+
+def _report(rng: random.Random) -> tuple[float, float]:
+    """Return the reported remaining time divided by the real one, and the reported spread."""
+    spread = rng.choice(REPORTED)
+    return math.exp(rng.gauss(0, spread)), spread
 
 
 def _stay(session: LogSession) -> Stay:

@@ -35,6 +35,14 @@ def test_the_level_is_the_mean_without_the_first_step() -> None:
     assert found.low_seconds < 600 < found.high_seconds
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_fifth_of_a_training_with_even_steps_tells_the_rest_within_a_tenth(seed: int) -> None:
+    rng = random.Random(seed)
+    steps = [12.0, *(0.5 * rng.gauss(1, 0.1) for _ in range(2999))]
+    found = time_left(reported(steps[:600], 3000))
+    assert found is not None and found.seconds == pytest.approx(sum(steps[600:]), rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("run", "why"),
     [
