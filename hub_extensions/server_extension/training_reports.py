@@ -12,14 +12,14 @@ from datetime import datetime, timedelta, timezone
 from time import monotonic
 from typing import Protocol
 
-from hub_extensions.core.forecast.training_runs import Followed, Reported, length_seconds, next_report
-from hub_extensions.core.messages import TrainingEnded
+from hub_extensions.core.forecast.training_runs import Followed, length_seconds, next_report
+from hub_extensions.core.messages import Progress, TrainingEnded
 from hub_extensions.server_extension.service_client import RequestRefused
 
 RETRY_SECONDS = 30.0
 MOST_RETRY_SECONDS = 600.0
 FINAL = (400, 409, 413)  # refusals of what was sent, so that it is not sent again
-LEAST_SECONDS = 1.0  # between two reports of a time left
+LEAST_SECONDS = 2.0  # between two reports of a time left; the service takes one a second
 SHORTEST_NOTICE = timedelta(minutes=10)  # a run that was shorter brings no notice
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class TrainingReports:
         self._trainings = trainings
         self._post = post
         self._pace = pace
-        self._reported = Reported()
+        self._reported: Progress | None = None
         self._reported_at = float("-inf")
         self._retry: dict[str, tuple[float, float]] = {}
         self._logged = ""
@@ -68,7 +68,7 @@ class TrainingReports:
         """Send what is due now."""
         seconds = (monotonic() - self._reported_at) * self._pace
         report = next_report(self._reported, runs, datetime.now(timezone.utc), seconds)
-        if report is not None and await self._sent("api/server/progress", "", report.progress):
+        if report is not None and await self._sent("api/server/progress", "", report):
             self._reported, self._reported_at = report, monotonic()
         for each in runs:
             if not each.notify or each.running:

@@ -93,9 +93,9 @@ def spoil(folder: ProgressFolder, kind: str) -> None:
             file.write_text(content(7, more="x" * 70 * 1024))
         case "4 KiB and a byte":
             file.write_text(content(7).ljust(4097 + len('"mnist"')))
-        case "a terabyte, sparse":
+        case "16 MiB, sparse":
             file.write_text(content(7))
-            os.truncate(file, 2**40)
+            os.truncate(file, 2**24)
         case "a link to /etc/passwd":
             file.symlink_to("/etc/passwd")
         case "a link to a good file":
@@ -136,7 +136,7 @@ def spoil(folder: ProgressFolder, kind: str) -> None:
 KINDS = [
     "70 KiB",
     "4 KiB and a byte",
-    "a terabyte, sparse",
+    "16 MiB, sparse",
     "a link to /etc/passwd",
     "a link to a good file",
     "a dangling link",

@@ -87,7 +87,7 @@ async def test_it_reports_first_and_then_asks(service: PanelService) -> None:
         assert service.calls[0] == ("POST", "api/server/report")
         expected = {"opened": True, "kernels": 2, "busy_kernels": 0, "saved": False, "used_percent": None}
         expected |= {"busy_terminals": None, "draining": None, "warned": None, "hook_ran": False, "has_hook": False}
-        expected |= {"asked": None}
+        expected |= {"asked": None, "watched": False}
         assert service.reports[0] == expected
         assert link.state is not None and link.state.title == "MIG 1g.5gb"
 

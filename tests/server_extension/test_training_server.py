@@ -108,7 +108,7 @@ async def test_a_program_in_a_terminal_is_shown_to_the_end_and_killed_ones_have_
     began = time.monotonic()
     until(lambda: trainings(server)[killed]["state"] == "vanished", 15)
     print(f"vanished after {time.monotonic() - began:.1f} s")
-    until(lambda: service.progress[-1]["left_seconds"] == 0, 10)
+    until(lambda: service.progress[-1]["left_seconds"] == 0, 20)
     assert "Traceback" not in server.log.read_text()
 
 

@@ -27,6 +27,7 @@ UNSEEN = timedelta(seconds=10)
 """A process that was never seen is gone if its file was not updated for this time, or for `UNSEEN_STEPS` steps."""
 UNSEEN_STEPS = 2
 SHOWN = timedelta(hours=12)  # how long a run that ended is shown
+NEXT = timedelta(seconds=10)
 REPORT_SECONDS = 30.0
 CHANGED = 0.1  # an end is reported earlier if the time left differs by this part
 SPREAD_AT_MOST = 0.5  # least spread that is reported for a run that may stop early
@@ -188,50 +189,43 @@ def in_order(runs: Iterable[Followed]) -> list[Followed]:
 # ------------------------------------------------------------------ reports to the service
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """What the service was told of this server's trainings.
+def next_report(last: Progress | None, runs: Sequence[Followed], now: datetime, seconds: float) -> Progress | None:
+    """Return what to report to the service now; `None` if there is nothing new to report.
 
-    Attributes:
-        progress: the last report; `None` before the first one.
-        runs: ids of the runs whose ends were reported since the last report that a run has ended.
-    """
-
-    progress: Progress | None = None
-    runs: frozenset[str] = frozenset()
-
-
-def next_report(reported: Reported, runs: Sequence[Followed], now: datetime, seconds: float) -> Reported | None:
-    """Return what to tell the service now; `None` if there is nothing new to tell.
-
-    Of several runs, the end of the one with the most time left is told. If one of them has no known end, so has the
-    server: then nothing is told, and an end that was told is withdrawn. 0 seconds are left when a run has ended.
+    Of several runs, the end of the one with the most time left is reported. If one of them has no known end, the server
+    has none either: then nothing is reported, and a reported end is withdrawn by a spread of 1. 0 seconds are left when
+    no run goes on, and no other has begun within `NEXT`, as one does in a loop of trainings.
 
     Args:
-        reported: what was told before.
+        last: the previous report; `None` before the first one.
         runs: the runs of this server.
         now: wall-clock time.
-        seconds: time since the last report.
+        seconds: time since the previous report.
     """
-    last = reported.progress
-    going = [each for each in runs if each.running and not each.trace.outside]
-    # a report must not be dated before the last one
-    at = now if last is None else max(now, last.at)
-    if reported.runs - {each.run.run for each in going}:
-        return Reported(Progress(at, 0.0))
-    known = [(each, each.left) for each in going if each.left is not None and each.left.bound in (ABOUT, AT_MOST)]
-    if len(known) < len(going) and last is not None and last.left_seconds > 0 and last.spread < 1:
-        return replace(reported, progress=Progress(at, _expected(last, at), 1.0))
-    if not known or len(known) < len(going):
+    ours = [each for each in runs if not each.trace.outside]
+    going = [each for each in ours if each.running]
+    known = [(each.run, each.left) for each in going if each.left is not None and each.left.bound in (ABOUT, AT_MOST)]
+    if known and len(known) == len(going):
+        wanted = max((_progress(run, left, last) for run, left in known), key=_end)
+        return wanted if last is None or _is_due(last, wanted, seconds) else None
+    if last is None or last.left_seconds == 0:
         return None
-    wanted = [(_progress(each.run, left, last), each.run.run) for each, left in known]
-    progress, run = max(wanted, key=lambda each: (each[0].at + timedelta(seconds=each[0].left_seconds), each[1]))
-    told = Reported(progress, reported.runs | {run})
-    if last is None or last.left_seconds == 0 or last.spread >= 1 > progress.spread:
-        return told
-    expected = _expected(last, progress.at)
-    changed = abs(progress.left_seconds - expected) > CHANGED * expected
-    return told if progress != last and (seconds >= REPORT_SECONDS or changed) else None
+    at = max(now, last.at)  # a report must not be dated before the last one
+    if going:
+        return Progress(at, _expected(last, at), 1.0) if last.spread < 1 else None
+    return Progress(at, 0.0) if all(now - each.run.at >= NEXT for each in ours) else None
+
+
+def _is_due(last: Progress, wanted: Progress, seconds: float) -> bool:
+    if last.left_seconds == 0 or last.spread >= 1 > wanted.spread:
+        return True
+    expected = _expected(last, wanted.at)
+    changed = abs(wanted.left_seconds - expected) > CHANGED * expected
+    return wanted != last and (seconds >= REPORT_SECONDS or changed)
+
+
+def _end(progress: Progress) -> datetime:
+    return progress.at + timedelta(seconds=progress.left_seconds)
 
 
 def _progress(run: TrainingRun, left: TimeLeft, last: Progress | None) -> Progress:
