@@ -55,6 +55,11 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def _plain(value: Any) -> Any:
     if value.__class__ in _SCALARS:
         return value
@@ -73,7 +78,7 @@ def _plain(value: Any) -> Any:
 def _message(kind: Any, data: Any, path: str) -> Any:
     if not isinstance(data, dict):
         raise CodecError(f"{path}: expected an object")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     found: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if field.name in data:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from time import monotonic
+from typing import Any
 
 from hub_extensions.adapters.linux import procfs
 from hub_extensions.core.forecast.progress_file import RUNNING, ProgressFile
 from hub_extensions.core.forecast.training import (
     NotedForecast,
-    PastForecast,
     TimeLeft,
     TrainingRun,
     forecast_to_note,
@@ -85,6 +85,7 @@ class Trainings:
         self._thread: threading.Thread | None = None
         self._traces: dict[str, Trace] = {}
         self._noted: dict[str, tuple[NotedForecast, ...]] = {}
+        self._forecasts: dict[str, tuple[TrainingRun, TimeLeft | None]] = {}
         self._unsaved: dict[str, PastRun] = {}
         self._saved: set[str] = set()
         self._wishes: frozenset[str] = frozenset()
@@ -129,7 +130,8 @@ class Trainings:
         now = self._wall()
         files = self._folder.read(now)
         known = {file.run.run for file in files}
-        for memory in (self._traces, self._noted):
+        memories: tuple[dict[str, Any], ...] = (self._traces, self._noted, self._forecasts)
+        for memory in memories:
             for gone in memory.keys() - known:
                 del memory[gone]
         self._saved &= known
@@ -162,8 +164,10 @@ class Trainings:
 
     def _follow(self, file: ProgressFile, offer: str, now: datetime) -> Followed | None:
         run = file.run
-        alive, ours = _process(file, self._lease)
-        trace = self._traces[run.run] = followed(self._traces.get(run.run, Trace()), run, alive, ours, now)
+        before = self._traces.get(run.run, Trace())
+        alive = _is_alive(file)
+        ours = before.ours or (alive is True and _is_ours(file.pid, self._lease))
+        trace = self._traces[run.run] = followed(before, run, alive, ours, now)
         if not is_shown(run, trace, alive, now):
             return None
         state = state_of(run, trace)
@@ -171,7 +175,7 @@ class Trainings:
         usual, count = history.usual(run.name, offer)
         left = None
         if state == RUNNING:
-            left = self._forecast(run, trace, history.past(run.name, offer))
+            left = self._forecast(run, trace, offer)
         elif state == FINISHED and trace.ours and run.run not in self._saved:
             forecasts = past_forecasts(run, self._noted.get(run.run, ()))
             resumed = run.start > 0
@@ -180,15 +184,20 @@ class Trainings:
             )
         return Followed(run, trace, state, left, usual_seconds=usual, usual_runs=count)
 
-    def _forecast(self, run: TrainingRun, trace: Trace, past: Sequence[PastForecast]) -> TimeLeft | None:
+    def _forecast(self, run: TrainingRun, trace: Trace, offer: str) -> TimeLeft | None:
+        known = self._forecasts.get(run.run)
+        if known is not None and known[0] is run:
+            return known[1]  # nothing new was reported
+        left = None
         try:
             noted = self._noted.get(run.run, ())
             if trace.ours and (note := forecast_to_note(run, noted)) is not None:
                 self._noted[run.run] = (*noted, note)
-            return time_left(run, past)
+            left = time_left(run, self._history.history.past(run.name, offer))
         except Exception as error:  # noqa: BLE001 - numbers that nobody thought of; the run is shown without an end
             self._log_fault("forecast", error)
-            return None
+        self._forecasts[run.run] = run, left
+        return left
 
     def _save(self) -> None:
         for run, past in tuple(self._unsaved.items()):
@@ -209,26 +218,27 @@ class Trainings:
             log.exception("The trainings of this server cannot be followed as they should: %r", error)
 
 
-def _process(file: ProgressFile, lease: str) -> tuple[bool | None, bool]:
-    """Return whether the process of a run exists here (`None` if that cannot be seen), and whether it is this server's.
-
-    Args:
-        file: the report of the run.
-        lease: id of this server's lease; "" without one. A daemon of this server has it in its environment.
-    """
+def _is_alive(file: ProgressFile) -> bool | None:
+    """Return whether the process of a run exists here; `None` if that cannot be seen."""
     if procfs.start_time(os.getpid()) is None:
-        return None, False  # no /proc
+        return None  # no /proc
     started = procfs.start_time(file.pid) if file.born is None else file.born
     if started is None:
-        return False, False
+        return False
     alive = procfs.liveness(file.pid, started)
     if alive and file.born is None:
         begun = datetime.now(timezone.utc).timestamp() - procfs.age_seconds(started)
         alive = begun < file.run.started.timestamp() + 1.0  # otherwise the pid is another process's now
-    return alive, alive is True and _is_ours(file.pid, lease)
+    return alive
 
 
 def _is_ours(pid: int, lease: str) -> bool:
+    """Return whether a process was started by this server.
+
+    Args:
+        pid: id of the process.
+        lease: id of this server's lease; "" without one. A daemon of this server has it in its environment.
+    """
     ancestor: int | None = pid
     for _ in range(MAX_PARENTS):
         if not ancestor:
