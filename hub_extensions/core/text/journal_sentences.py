@@ -52,6 +52,7 @@ OF_THE_JOURNAL: Mapping[str, str] = {
     "seen-warned": "warned {at:time}",
     "seen-opened": "first opened {at:time}",
     "seen-activity": "last activity {at:time}",
+    "seen-training": "its training is said to end at {at:time}",
     "seen-reached": "reached by {ways}",
     "seen-unreached": "reached by nobody",
     "seen-warned-again": "warned again",

@@ -247,6 +247,16 @@ async def test_an_order_to_stop_is_the_end_that_a_training_is_warned_of(tmp_path
         assert "training-too-long" in warnings(r)
 
 
+async def test_administrators_see_the_end_of_a_training_among_the_evidence(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0), **limits(tmp_path)) as r:
+        await runs(r)
+        before = (await r.engine.culling()).servers[0].evidence
+        await trains(r, 600.0)
+        (found,) = (await r.engine.culling()).servers
+        at = (r.hands.wall + 600 * SECOND).isoformat().replace("+00:00", "Z")
+        assert found.evidence == f"{before}, its training is said to end at {at}"
+
+
 # ------------------------------------------------------------------ whose reports are trusted
 
 

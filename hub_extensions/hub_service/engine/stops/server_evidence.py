@@ -371,7 +371,7 @@ class ServerEvidence:
         """Return the facts on which a stop is decided, as sentences for the journal (the log of decisions).
 
         They are: the use and what measured it; since when the server is idle, was warned and was opened; the rule of
-        the policy file; and how the warning reached the user.
+        the policy file; the end that a training in it has reported; and how the warning reached the user.
 
         Args:
             facts: what the service remembers of the server.
@@ -386,6 +386,8 @@ class ServerEvidence:
         times = {"seen-idle": facts.idle_since, "seen-warned": facts.warned, "seen-opened": facts.opened}
         times["seen-activity"] = self.state.hub_view.activity.get((facts.user, facts.server)) if lease is None else None
         found += [explain(name, at=clock.wall(at)) for name, at in times.items() if at]
+        training = self.state.forecasts.ends_of((facts.user, facts.server), clock.now())
+        found += [explain("seen-training", at=clock.wall(training[1]))] if training is not None else []
         stop = self.state.stop_of(facts)
         if facts.announced is not None and stop is not None and stop.begun:
             ways = ", ".join(facts.reached)
