@@ -95,6 +95,7 @@ class SickEngine(EngineInMemory):
         self.held[1] = replace(self.held[1], last_use_percent=None, use_source="none")
         for what, label in (
             ("start-failed", "timeout"), ("store", "write"), ("notice-sent", "mail"), ("notice-failed", "mail"),
+            ("progress", "accepted"),
         ):  # fmt: skip
             self.state.counts[what, label] = 1
 
