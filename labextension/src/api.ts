@@ -5,6 +5,7 @@
  */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
+import type { PartialJSONObject } from '@lumino/coreutils';
 
 import type { EndEvent, Problem, Push, ServerState } from './messages';
 
@@ -71,8 +72,11 @@ export async function ask(settings: ServerConnection.ISettings): Promise<Answer>
   return status >= 500 ? 'away' : 'there';
 }
 
-/** Keep this server, or give its GPU back: the server stops, or with `cpu` starts again without a GPU. */
-export type Order = 'keep' | 'give-back' | 'give-back?cpu=1';
+/**
+ * Keep this server, give it a longer lifetime, or give its GPU back: the server stops, or with `cpu` starts again
+ * without a GPU.
+ */
+export type Order = 'keep' | 'extend' | 'give-back' | 'give-back?cpu=1';
 
 /**
  * Send an order to the service.
@@ -92,6 +96,30 @@ export async function order(
  */
 export async function saved(settings: ServerConnection.ISettings): Promise<void> {
   await post(settings, 'saved');
+}
+
+/**
+ * Wish for a notice at the end of a training, or do without it.
+ * @throws Refusal with the reason.
+ */
+export async function notify(
+  settings: ServerConnection.ISettings,
+  run: string,
+  on: boolean
+): Promise<void> {
+  await post(settings, `training-notice?run=${encodeURIComponent(run)}&on=${on ? 1 : 0}`);
+}
+
+/**
+ * Read a notebook that comes with the server extension.
+ * @throws Refusal if it is not there.
+ */
+export async function example(
+  settings: ServerConnection.ISettings,
+  name: string
+): Promise<PartialJSONObject> {
+  const response = await checked(await request(settings, `examples/${name}`, {}));
+  return (await response.json()) as PartialJSONObject;
 }
 
 /**
@@ -177,11 +205,11 @@ function request(
   return ServerConnection.makeRequest(url, { ...init, signal }, settings);
 }
 
-async function post(
-  settings: ServerConnection.ISettings,
-  what: Order | 'saved'
-): Promise<Response> {
-  const response = await request(settings, what, { method: 'POST', body: '{}' });
+async function post(settings: ServerConnection.ISettings, what: string): Promise<Response> {
+  return checked(await request(settings, what, { method: 'POST', body: '{}' }));
+}
+
+async function checked(response: Response): Promise<Response> {
   if (response.ok) {
     return response;
   }

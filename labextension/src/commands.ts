@@ -5,10 +5,13 @@
  */
 import type { ILabShell, JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, type ICommandPalette } from '@jupyterlab/apputils';
+import type { ILauncher } from '@jupyterlab/launcher';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
+import { openExample } from './examples';
 import { isReached, keepLength } from './format';
 import { askAndGiveBack, canGiveBack } from './give-back';
+import { gpuIcon } from './icon';
 import type { Holder } from './messages';
 import type { IGpuModel } from './model';
 import { doAndTell } from './warning';
@@ -17,6 +20,9 @@ export const PANEL_ID = 'jupyterhub-gpu-panel';
 export const OPEN_COMMAND = 'jupyterhub-gpu:open';
 const KEEP_COMMAND = 'jupyterhub-gpu:keep';
 const GIVE_BACK_COMMAND = 'jupyterhub-gpu:give-back';
+const TEST_COMMAND = 'jupyterhub-gpu:test';
+/** The notebook that this command opens a copy of. */
+const TEST_NOTEBOOK = 'test-my-gpu';
 const SETTINGS_COMMAND = 'jupyterhub-gpu:settings';
 const SETTINGS_EDITOR = 'settingeditor:open';
 /**
@@ -39,7 +45,8 @@ export function addCommands(
   model: IGpuModel,
   trans: TranslationBundle,
   palette: ICommandPalette | null,
-  labShell: ILabShell | null
+  labShell: ILabShell | null,
+  launcher: ILauncher | null
 ): void {
   const { commands, shell } = app;
   commands.addCommand(OPEN_COMMAND, {
@@ -66,9 +73,23 @@ export function addCommands(
     isEnabled: () => commands.hasCommand(SETTINGS_EDITOR),
     execute: () => commands.execute(SETTINGS_EDITOR, { query: 'GPU' })
   });
-  for (const command of [OPEN_COMMAND, KEEP_COMMAND, GIVE_BACK_COMMAND, SETTINGS_COMMAND]) {
-    palette?.addItem({ command, category: trans.__('GPU') });
+  commands.addCommand(TEST_COMMAND, {
+    label: trans.__('Test my GPU'),
+    caption: trans.__('Open a notebook that computes on the GPU for ten seconds'),
+    icon: gpuIcon,
+    execute: ({ cwd }) => openExample(app, trans, TEST_NOTEBOOK, cwd as string | undefined)
+  });
+  const category = trans.__('GPU');
+  for (const command of [
+    OPEN_COMMAND,
+    KEEP_COMMAND,
+    GIVE_BACK_COMMAND,
+    TEST_COMMAND,
+    SETTINGS_COMMAND
+  ]) {
+    palette?.addItem({ command, category });
   }
+  launcher?.add({ command: TEST_COMMAND, category });
   const state = (): string =>
     [keepCommandText(model, trans), canKeep(model), canGiveBack(model)].join();
   let shown = state();

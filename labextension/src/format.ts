@@ -21,6 +21,7 @@ import type { GpuSettings } from './settings';
 import { isPast, isSame } from './end.js';
 import { ownMemory } from './history.js';
 import { SENTENCES } from './reasons.js';
+import { endedText, isRunning, statusPart } from './training-text.js';
 import { clock, duration, exactly, number, percent, size, type Unit } from './units.js';
 
 /** A reading is old after this many intervals without a new one, and at least this many seconds. */
@@ -29,6 +30,9 @@ const OLD_SECONDS = 3;
 
 /** The status bar shows a countdown that is below this, in seconds. */
 export const COUNTDOWN_IN_STATUS_SECONDS = 600;
+
+/** Code of the service's reason for a server that ends before its training: the training's own section shows it. */
+export const TOO_LONG = 'training-too-long';
 
 /** A reason, or the parts of one that a refusal has. */
 type ReasonContent = Pick<Reason, 'reason' | 'params' | 'message'>;
@@ -559,6 +563,10 @@ export function statusText(
     } else if (snapshot.gpus.length > 0) {
       parts.push(...deviceParts(snapshot, settings, trans));
     }
+    const training = statusPart(snapshot.trainings ?? [], now, trans);
+    if (training !== '') {
+      parts.push(training);
+    }
     const left = secondsLeft(snapshot.server?.countdown, now);
     if (left !== null && left < COUNTDOWN_IN_STATUS_SECONDS && snapshot.service_note === null) {
       parts.push(trans.__('stops in %1', duration(left, trans)));
@@ -616,10 +624,10 @@ function sum(values: (number | null)[]): number | null {
   return values.reduce((all, value) => (all === null || value === null ? null : all + value), 0);
 }
 
-/** The server's warnings. That its GPU is gone is shown once, whoever reports it. */
+/** The server's warnings, without that of its training. That its GPU is gone is shown once, whoever reports it. */
 export function warningsOf(snapshot: Snapshot | null): Reason[] {
   return (snapshot?.server?.warnings ?? []).filter(
-    each => snapshot?.state !== 'lost' || each.reason !== 'gpu-lost'
+    ({ reason }) => reason !== TOO_LONG && (snapshot?.state !== 'lost' || reason !== 'gpu-lost')
   );
 }
 
@@ -636,6 +644,11 @@ export function announcement(
   const parts = [snapshot.reason, snapshot.service_note, ...warningsOf(snapshot)]
     .filter(reason => reason !== null)
     .map(reason => reasonText(reason, now, trans));
+  for (const training of snapshot.trainings ?? []) {
+    if (!isRunning(training)) {
+      parts.push(`${training.name || trans.__('Training')}: ${endedText(training, now, trans)}`);
+    }
+  }
   if (kept) {
     parts.push(trans.__('This server is kept.'));
   }

@@ -11,12 +11,14 @@ import {
 } from '@jupyterlab/application';
 import { ICommandPalette, Notification } from '@jupyterlab/apputils';
 import { IDocumentManager } from '@jupyterlab/docmanager';
+import { ILauncher } from '@jupyterlab/launcher';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator, type TranslationBundle } from '@jupyterlab/translation';
 
 import { addCommands, confirmEnd, OPEN_COMMAND, PANEL_ID } from './commands';
 import { ServerGone } from './connection';
+import { openExample } from './examples';
 import { openOnce } from './first-visit';
 import { askAndGiveBack } from './give-back';
 import { gpuIcon } from './icon';
@@ -26,8 +28,10 @@ import { GpuPanel } from './panel';
 import { saveAndTell, unsavedIn } from './save';
 import { followSettings } from './settings';
 import { GpuStatus } from './status';
+import { TrainingNotices } from './training-notices';
 import { speak } from './units';
 import { Warning } from './warning';
+import '../style/index.js';
 
 const SETTINGS_MS = 5000;
 
@@ -96,6 +100,7 @@ const panel: JupyterFrontEndPlugin<void> = {
     const widget = new GpuPanel(gpu, trans, {
       hub: paths.urls,
       giveBack: () => void askAndGiveBack(gpu, trans),
+      example: name => void openExample(app, trans, name),
       unsaved: () => unsavedPaths(app, manager)
     });
     widget.id = PANEL_ID;
@@ -143,14 +148,15 @@ const commands: JupyterFrontEndPlugin<void> = {
   description: 'Commands for the palette, the menu and shortcuts.',
   autoStart: true,
   requires: [IGpuModel],
-  optional: [ITranslator, ICommandPalette, ILabShell],
+  optional: [ITranslator, ICommandPalette, ILabShell, ILauncher],
   activate: (
     app: JupyterFrontEnd,
     gpu: IGpuModel,
     translator: ITranslator | null,
     palette: ICommandPalette | null,
-    labShell: ILabShell | null
-  ): void => addCommands(app, gpu, words(translator), palette, labShell)
+    labShell: ILabShell | null,
+    launcher: ILauncher | null
+  ): void => addCommands(app, gpu, words(translator), palette, labShell, launcher)
 };
 
 const warning: JupyterFrontEndPlugin<void> = {
@@ -165,6 +171,7 @@ const warning: JupyterFrontEndPlugin<void> = {
       const trans = words(translator);
       new Letters(gpu, trans);
       new Warning(gpu, trans);
+      new TrainingNotices(gpu, trans);
     });
   }
 };

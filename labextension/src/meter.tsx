@@ -6,16 +6,18 @@ import * as React from 'react';
 export function Meter({
   label,
   text,
-  percent
+  percent,
+  role = 'meter'
 }: {
   label: string;
   text: string;
   percent: number | null;
+  role?: 'meter' | 'progressbar';
 }): JSX.Element | null {
   return percent === null ? null : (
     <div
       className="jp-gpu-Meter"
-      role="meter"
+      role={role}
       aria-label={label}
       aria-valuemin={0}
       aria-valuemax={100}

@@ -15,6 +15,7 @@ import {
   ask,
   endEventIn,
   listen,
+  notify,
   type Order,
   order,
   Refusal,
@@ -94,6 +95,13 @@ export interface IGpuModel {
   /** The server's time in ms; the browser's clock may be wrong, or jump. */
   now(): number;
   keep(): Promise<void>;
+  /** Ask for a longer lifetime of this server. A refusal is in `keeping`. */
+  extend(): Promise<void>;
+  /**
+   * Wish for a notice at the end of a training, or do without it.
+   * @throws Refusal with the reason.
+   */
+  notify(run: string, on: boolean): Promise<void>;
   /** Give this server's GPU back: it stops, or with `cpu` starts again without one. A refusal is in `keeping`. */
   giveBack(cpu: boolean): Promise<void>;
   /** Report to the service that the open notebooks are saved. */
@@ -198,6 +206,22 @@ export class GpuModel implements IGpuModel, IDisposable {
 
   async keep(): Promise<void> {
     await this._asking('keep', 'kept');
+  }
+
+  async extend(): Promise<void> {
+    await this._asking('extend', 'kept');
+  }
+
+  async notify(run: string, on: boolean): Promise<void> {
+    await notify(this._parts.server, run, on);
+    if (this._snapshot !== null) {
+      // not only with the next report of the program
+      const trainings = this._snapshot.trainings.map(one =>
+        one.run === run ? { ...one, notify: on } : one
+      );
+      this._snapshot = { ...this._snapshot, trainings };
+      this._changed.emit();
+    }
   }
 
   async giveBack(cpu: boolean): Promise<void> {

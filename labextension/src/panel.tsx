@@ -25,12 +25,16 @@ import type { IGpuModel } from './model';
 import { type IShown, SeenWidget } from './seen';
 import { Server } from './server';
 import { awayText, helpUrl, type IHub, lossText, startLabel, starts, stopOf } from './stopped';
+import { Examples, Trainings } from './training';
+import { type ILate, lateOf } from './training-end';
 import { Waits } from './waits';
 
 /** What the panel needs beside the model. */
 export interface IAround {
   hub: IHub;
   giveBack: () => void;
+  /** Opens a copy of a notebook that shows how a training reports its progress. */
+  example: (name: string) => void;
   /** The paths of open documents with changes that are not saved. */
   unsaved: () => string[];
 }
@@ -53,6 +57,10 @@ export class GpuPanel extends SeenWidget {
     const server = reached ? snapshot.server : null;
     const note = reached ? snapshot.service_note : null;
     const help = helpUrl(this._around.hub);
+    const late = reached ? lateOf(snapshot, shown.now, trans) : null;
+    if (late?.run !== this._late?.run) {
+      this._late = late;
+    }
     return (
       <section role="region" aria-label={trans.__('GPU of this server')}>
         <div className="jp-gpu-Columns">
@@ -60,6 +68,9 @@ export class GpuPanel extends SeenWidget {
             <Top model={model} reached={reached} around={this._around} {...shown} />
           </div>
           <div>
+            {reached ? (
+              <Trainings snapshot={snapshot} late={late} model={model} {...shown} />
+            ) : null}
             <Server
               server={server}
               note={note}
@@ -70,6 +81,9 @@ export class GpuPanel extends SeenWidget {
             />
             {server && note === null ? (
               <Waits offers={server.waits} hasGpu={server.share > 0} {...shown} />
+            ) : null}
+            {reached && !snapshot.trainings?.length ? (
+              <Examples open={this._around.example} trans={trans} />
             ) : null}
             {help === '' ? null : (
               <p>
@@ -82,7 +96,7 @@ export class GpuPanel extends SeenWidget {
         </div>
         <div className="jp-gpu-Heard" aria-live="polite">
           {awayText(model, shown.now, trans)}{' '}
-          {announcement(snapshot, model.keeping === 'kept', shown.now, trans)}
+          {announcement(snapshot, model.keeping === 'kept', shown.now, trans)} {this._late?.text}
         </div>
         <div className="jp-gpu-Heard" role="alert">
           {this._alertText(shown.now)}
@@ -102,6 +116,8 @@ export class GpuPanel extends SeenWidget {
   }
 
   private _warned: Countdown | null = null;
+  /** As it was said first: it is not read out again when its times change. */
+  private _late: ILate | null = null;
   private _alert = '';
 }
 

@@ -19,6 +19,8 @@ export interface GpuSettings {
   warnMinutes: number | null;
   /** Whether the panel has opened by itself already, or shall not. */
   opened: boolean;
+  /** Whether the end of a training of 10 min or more is a notification. */
+  trainingNotice: boolean;
 }
 
 export const DEFAULTS: GpuSettings = {
@@ -26,7 +28,8 @@ export const DEFAULTS: GpuSettings = {
   unit: 'GiB',
   statusBar: 'both',
   warnMinutes: null,
-  opened: false
+  opened: false,
+  trainingNotice: true
 };
 
 const UNITS: readonly Unit[] = ['GiB', 'GB'];
@@ -34,13 +37,14 @@ const IN_STATUS_BAR: readonly GpuSettings['statusBar'][] = ['both', 'memory', 'u
 
 /** The settings in what JupyterLab read. It does not check an admin's overrides, so each value is checked here. */
 export function readSettings(composite: ReadonlyPartialJSONObject): GpuSettings {
-  const { interval, unit, statusBar, warnBefore, opened } = composite;
+  const { interval, unit, statusBar, warnBefore, opened, trainingNotice } = composite;
   return {
     intervalSeconds: within(interval, 1, 60) ?? DEFAULTS.intervalSeconds,
     unit: UNITS.find(one => one === unit) ?? DEFAULTS.unit,
     statusBar: IN_STATUS_BAR.find(one => one === statusBar) ?? DEFAULTS.statusBar,
     warnMinutes: within(warnBefore, 1, 60),
-    opened: opened === true
+    opened: opened === true,
+    trainingNotice: trainingNotice !== false
   };
 }
 

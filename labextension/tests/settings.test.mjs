@@ -37,13 +37,21 @@ test('the defaults are the same in the schema and in the panel', () => {
 });
 
 test('what was chosen is used', () => {
-  const chosen = { interval: 5, unit: 'GB', statusBar: 'nothing', warnBefore: 3, opened: true };
+  const chosen = {
+    interval: 5,
+    unit: 'GB',
+    statusBar: 'nothing',
+    warnBefore: 3,
+    opened: true,
+    trainingNotice: false
+  };
   assert.deepEqual(readSettings(chosen), {
     intervalSeconds: 5,
     unit: 'GB',
     statusBar: 'nothing',
     warnMinutes: 3,
-    opened: true
+    opened: true,
+    trainingNotice: false
   });
 });
 

@@ -25,7 +25,8 @@ const START = Date.parse('2026-11-21T14:00:00Z');
 const MINUTE = 60_000;
 const trans = {
   __: (text, ...words) => text.replace(/%(\d)/g, (_, at) => String(words[at - 1])),
-  _p: (context, code) => code
+  _p: (context, code) => code,
+  _n: (one, many, count, ...words) => trans.__(count === 1 ? one : many, count, ...words)
 };
 
 /** JupyterLab's notifications: what is shown now, by id. */
@@ -66,6 +67,7 @@ globalThis.localStorage = {
 
 const { Letters, unread } = await import('../lib/letters.js');
 const { Warning, doAndTell } = await import('../lib/warning.js');
+const { TrainingNotices } = await import('../lib/training-notices.js');
 const { saveAndTell, saveOpenDocuments } = await import('../lib/save.js');
 const { SeenWidget } = await import('../lib/seen.js');
 
@@ -78,6 +80,7 @@ class ModelInHand {
   keeping = 'idle';
   settings = { warnMinutes: null, unit: 'GiB' };
   keeps = 0;
+  extensions = 0;
   warnings = 0;
 
   warned() {
@@ -91,6 +94,10 @@ class ModelInHand {
   async keep() {
     this.keeps += 1;
     this.keeping = this.refusal === undefined ? 'idle' : { refused: this.refusal };
+  }
+
+  async extend() {
+    this.extensions += 1;
   }
 
   say(changes) {
@@ -463,7 +470,8 @@ test('there is no button where nothing can be kept, or none is left', () => {
 });
 
 test('a keep that is refused outside the panel says why', async () => {
-  const problem = { message: 'No.', field: 'keep', reason: 'keep-lifetime' };
+  const message = 'The time limit of 12 h ends. That end cannot be moved.';
+  const problem = { message, field: 'keep', reason: 'keep-lifetime' };
   model.refusal = { ...problem, params: { limit: 12 * 3600 } };
   await doAndTell(model, trans, () => model.keep());
   assert.equal(model.keeps, 1);
@@ -565,4 +573,102 @@ test('a view that is gone is drawn no more', () => {
   mock.timers.tick(5_000);
   assert.equal(view.drawn, 0);
   assert.ok(view.isDisposed);
+});
+
+/** A training of half an hour that has run for 20 min. */
+const training = (changes = {}) => ({
+  run: 'a1',
+  name: 'mnist',
+  library: 'loop',
+  state: 'running',
+  outside: false,
+  started: new Date(START - 20 * MINUTE).toISOString(),
+  at: new Date(START).toISOString(),
+  steps: 200,
+  total_steps: 300,
+  epoch: null,
+  epochs: null,
+  step_seconds: 6,
+  left_seconds: 600,
+  low_seconds: 500,
+  high_seconds: 700,
+  bound: 'about',
+  usual_step_seconds: null,
+  usual_seconds: null,
+  usual_runs: 0,
+  ended_at: null,
+  notify: false,
+  ...changes
+});
+const EXTEND = { minutes: 120, left: 1, of: 1, of_server: true };
+const shows = (trainings, server = {}) => ({
+  settings: { warnMinutes: null, unit: 'GiB', trainingNotice: true },
+  snapshot: {
+    at: new Date(Date.now()).toISOString(),
+    gpus: [],
+    service_note: null,
+    trainings,
+    server: {
+      warnings: [],
+      countdown: null,
+      extend: EXTEND,
+      ends_at: new Date(START + 5 * MINUTE).toISOString(),
+      ...server
+    }
+  }
+});
+
+test('that a server ends before its training is said once per run, also after a reload', () => {
+  kept.clear();
+  new TrainingNotices(model, trans);
+  model.say(shows([training()]));
+  model.say(shows([training({ left_seconds: 900 })]));
+  assert.equal(shown.now.size, 1);
+  const [one] = shown.now.values();
+  assert.match(one.text, /^Your training ends about .*; this server ends at .*\.$/);
+  one.actions[0].callback();
+  assert.equal(model.extensions, 1);
+  model.say(shows([training()], { ends_at: new Date(START + 120 * MINUTE).toISOString() }));
+  assert.deepEqual(texts(), [], 'more time was given');
+  model.say(shows([training()]));
+  new TrainingNotices(model, trans);
+  assert.deepEqual(texts(), []);
+  model.say(shows([training({ run: 'b2' })], { extend: { ...EXTEND, left: 0 } }));
+  assert.deepEqual([...shown.now.values()][0].actions, []);
+});
+
+test("what only the service knows of a training's end is said as well, and once", () => {
+  kept.clear();
+  new TrainingNotices(model, trans);
+  const reason = {
+    reason: 'training-too-long',
+    message: 'It ends too late.',
+    params: {},
+    log_message: ''
+  };
+  model.say(shows([], { warnings: [reason] }));
+  model.say(shows([], { warnings: [reason] }));
+  assert.deepEqual(texts(), ['It ends too late.']);
+});
+
+test('the end of a long training that this page saw is a notification, unless the user wants none', () => {
+  const server = { ends_at: null };
+  const over = (changes = {}) =>
+    training({ state: 'done', ended_at: new Date(START).toISOString(), ...changes });
+  new TrainingNotices(model, trans);
+  model.say(shows([over({ run: 'seen elsewhere' })], server));
+  assert.deepEqual(texts(), []);
+  model.say(shows([training()], server));
+  model.say(shows([over()], server));
+  model.say(shows([over()], server));
+  assert.equal(texts().length, 1);
+  assert.match(texts()[0], /^mnist: Done at /);
+  const started = new Date(START - 9 * MINUTE).toISOString();
+  model.say(shows([training({ run: 'short', started })], server));
+  model.say(shows([over({ run: 'short', started })], server));
+  assert.equal(texts().length, 1);
+  const quiet = { ...model.settings, trainingNotice: false };
+  model.say(shows([training({ run: 'quiet' })], server));
+  model.say({ ...shows([over({ run: 'quiet' })], server), settings: quiet });
+  assert.equal(texts().length, 1);
 });

@@ -1,0 +1,68 @@
+/**
+ * Whether this server ends before a training of it, and whether its user can ask for more time. Pure.
+ */
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+// with their extension: node's test runner imports the compiled file
+import { reasonText, TOO_LONG } from './format.js';
+import type { ServerState, Snapshot } from './messages';
+import { isRunning, secondsLeft, sorted } from './training-text.js';
+import { clock, duration } from './units.js';
+
+/** A training that goes on after the end of its server. */
+export interface ILate {
+  /** The run, or the code of the service's reason if only the service knows of it. */
+  run: string;
+  text: string;
+}
+
+/** The training that goes on after the end of this server; null if none does, or if it is not known. */
+export function lateOf(snapshot: Snapshot, now: number, trans: TranslationBundle): ILate | null {
+  const { server, service_note, trainings } = snapshot;
+  if (!server || service_note) {
+    return null;
+  }
+  const [first] = sorted((trainings ?? []).filter(isRunning), now);
+  const left = first ? secondsLeft(first, now) : null;
+  if (!first || left === null) {
+    const reason = server.warnings.find(one => one.reason === TOO_LONG);
+    return reason ? { run: TOO_LONG, text: reasonText(reason, now, trans) } : null;
+  }
+  const ends = now + 1000 * left;
+  const stops = Math.min(
+    ...[server.countdown?.stops_at, server.ends_at].map(at => (at ? Date.parse(at) : Infinity))
+  );
+  if (ends <= stops) {
+    return null;
+  }
+  const times = [clock(ends, now), clock(stops, now)] as const;
+  const text =
+    first.bound === 'at-most'
+      ? trans.__('Your training may go on until %1; this server ends at %2.', ...times)
+      : trans.__('Your training ends about %1; this server ends at %2.', ...times);
+  return { run: first.run, text };
+}
+
+/** Whether *keep* stands beside the countdown, and is the button for more time. */
+export function keepsInstead({ countdown }: ServerState): boolean {
+  return countdown?.can_keep === true;
+}
+
+/** Whether the user can ask for a longer lifetime: another end comes first only if it is counted down. */
+export function canExtend(server: ServerState): boolean {
+  const { countdown, extend } = server;
+  const first = !countdown || countdown.cause === 'lifetime';
+  return first && !keepsInstead(server) && (extend?.left ?? 0) > 0;
+}
+
+/** How much time the button gives: "2 h more, 1 of 2 left". */
+export function extendText({ extend }: ServerState, trans: TranslationBundle): string {
+  return extend
+    ? trans.__(
+        '%1 more, %2 of %3 left',
+        duration(60 * extend.minutes, trans),
+        extend.left,
+        extend.of
+      )
+    : '';
+}
