@@ -166,6 +166,7 @@ setup(
             "py.typed",
             "**/*.yaml",
             "**/*.json",
+            "**/*.ipynb",
             "**/*.html",
             "**/*.css",
             "**/*.js",

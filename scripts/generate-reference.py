@@ -156,7 +156,7 @@ def routes() -> str:
 
 
 def _readable(path: str) -> str:
-    """A pattern of the hub's as people write it."""
+    """A pattern as people write it."""
     return path.replace("([^/]+)", "NAME", 1).replace("([^/]+)", "ID")
 
 
@@ -165,7 +165,12 @@ def _server_routes() -> Iterator[tuple[str, str, str, str]]:
     for route in ROUTES:
         method = "POST" if "post" in vars(route.handler) else "GET"
         does = (route.handler.__doc__ or "").split(":", 1)[1].strip()
-        yield method, route.path.lstrip("/"), does[0].upper() + does[1:], f"`{route.gives}`" if route.gives else ""
+        yield (
+            method,
+            _readable(route.path.lstrip("/")),
+            does[0].upper() + does[1:],
+            f"`{route.gives}`" if route.gives else "",
+        )
 
 
 def _route(path: str, method: str, operation: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import math
 import socket
 from collections.abc import Awaitable
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from jupyter_server.auth.decorator import authorized, ws_authenticated
@@ -26,6 +27,7 @@ from hub_extensions.server_extension.service_client import RequestRefused, Servi
 from hub_extensions.server_extension.trainings import Trainings
 
 RESOURCE = "gpu"
+EXAMPLES = frozenset({"loop", "tqdm", "keras", "lightning", "transformers", "fastai", "test-my-gpu"})  # our notebooks
 SEND_BUFFER_BYTES = 64 * 1024
 UNHEARD_MILLISECONDS = 60_000
 
@@ -170,6 +172,18 @@ class SavedHandler(LinkHandler):
         self.finish()
 
 
+class ExampleHandler(PanelHandler):
+    """GET gpu/examples/NAME: a notebook that reports the progress of a training, or tests the GPU, as JSON."""
+
+    @web.authenticated
+    @authorized
+    def get(self, name: str) -> None:
+        if name not in EXAMPLES:
+            raise web.HTTPError(404)
+        self.set_header("Content-Type", "application/json")
+        self.finish(files("hub_extensions.progress").joinpath("examples", f"{name}.ipynb").read_bytes())
+
+
 class WarnedHandler(LinkHandler):
     """POST gpu/warned: report that a page has shown the warning of a coming stop, so that the user counts as warned.
 
@@ -287,7 +301,7 @@ class GpuHandler(NamedTuple):
 
     Attributes:
         part: the argument of the handler's `initialize`: ``live`` (the `Broadcast`), ``link`` (the `ServiceLink`) or
-            ``trainings`` (the `Trainings`).
+            ``trainings`` (the `Trainings`); "" if it takes none.
         gives: the name of the answer's type, for the reference page; "" if the answer has no body.
     """
 
@@ -305,6 +319,7 @@ ROUTES = (
     GpuHandler("/gpu/give-back", GiveBackHandler, "link", "ServerState"),
     GpuHandler("/gpu/extend", ExtendHandler, "link", "ServerState"),
     GpuHandler("/gpu/training-notice", TrainingNoticeHandler, "trainings", ""),
+    GpuHandler("/gpu/examples/([^/]+)", ExampleHandler, "", "nbformat"),
     GpuHandler("/gpu/saved", SavedHandler, "link", ""),
     GpuHandler("/gpu/warned", WarnedHandler, "link", ""),
 )
@@ -315,4 +330,4 @@ def handlers(
 ) -> list[tuple[str, type[JupyterHandler], dict[str, Any]]]:
     """Return `ROUTES` in the form that Jupyter Server registers, with the objects that the handlers work with."""
     parts: dict[str, Any] = {"live": live, "link": link, "trainings": trainings}
-    return [(route.path, route.handler, {route.part: parts[route.part]}) for route in ROUTES]
+    return [(route.path, route.handler, {route.part: parts[route.part]} if route.part else {}) for route in ROUTES]

@@ -20,6 +20,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from hub_extensions.server_extension.codec import PROTOCOL_VERSION
+from hub_extensions.server_extension.routes import EXAMPLES
 from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
 from tests.fakes.user_server import LOGIN_TOKEN, UserServer
 from tests.patience import patient, soon, until
@@ -32,6 +33,7 @@ ROUTES = [
     ("GET", "gpu/snapshot"),
     ("GET", "gpu/history"),
     ("GET", "gpu/live"),
+    ("GET", "gpu/examples/loop"),
     ("POST", "gpu/keep"),
     ("POST", "gpu/give-back"),
     ("POST", "gpu/extend"),
@@ -218,6 +220,15 @@ async def test_keep_goes_to_the_service_and_shows_at_once(server: UserServer, se
     status, body = server.request("gpu/keep", "POST")
     assert (status, body["keep"]["left"], body["countdown"]) == (200, 0, None)
     assert server.request("gpu/snapshot")[1]["server"]["keep"]["left"] == 0
+
+
+def test_our_notebooks_are_sent_as_json_and_no_other_file(server: UserServer) -> None:
+    for name in EXAMPLES:
+        status, notebook = server.request(f"gpu/examples/{name}")
+        assert (status, notebook["nbformat"]) == (200, 4), name
+        assert notebook["cells"]
+    for name in ("other", "..%2F__init__", "loop.ipynb"):
+        assert server.request(f"gpu/examples/{name}")[0] == 404
 
 
 def test_a_refused_keep_says_why(server: UserServer, service: PanelService) -> None:
