@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+from traitlets.config import Config
 
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
@@ -295,7 +296,7 @@ def test_a_policy_file_that_cannot_be_used_stops_the_start_with_line_and_field(t
     assert ran.returncode == 78 and "Traceback" not in ran.stderr
     assert "c.GpuCulling.policy_file" in ran.stderr
     assert "policy.yaml: line 3: idle: it has no unit: write 20 min, 20 h or 20 d" in ran.stderr
-    (finding,) = (each for each in doctor_on_culling(made) if each.check == "policy")
+    (finding,) = (each for each in doctor_on_culling(Config(), made) if each.check == "policy")
     assert finding.state == "problem" and "line 3: idle" in finding.text
 
 

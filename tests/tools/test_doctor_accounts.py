@@ -57,6 +57,13 @@ def examined(folder: Path, more: str) -> dict[str, Diagnosis]:
     return {each.check: each for each in examine(config)}
 
 
+def test_a_setting_of_culling_without_effect_is_named_with_what_to_do(tmp_path: Path) -> None:
+    found = examined(tmp_path, "c.GpuCulling.extend_lifetime_hours = 2")["culling"]
+    assert found.state == "warning" and found.text.startswith("c.GpuCulling.extend_lifetime_hours: It has no effect")
+    assert "Set max_lifetime_extensions" in found.fix
+    assert "No server is stopped" in examined(tmp_path, "")["culling"].text
+
+
 def test_the_lines_that_doctor_gives_are_lines_with_which_it_finds_nothing(tmp_path: Path) -> None:
     wrong = examined(tmp_path, "")["accounts"]
     assert wrong.state == "problem" and "gpu-local" in wrong.text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -185,6 +185,29 @@ def longest_use(policy: CullPolicy) -> timedelta | None:
     if not policy.enabled or policy.never or policy.lifetime is None:
         return None
     return policy.lifetime + policy.extend_lifetime * policy.max_lifetime_extensions
+
+
+def without_effect(policy: CullPolicy, named: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield each setting that changes nothing because of another one: its name, a sentence and what to do about it.
+
+    With a policy file only those are reported that no rule can set.
+
+    Args:
+        policy: the limits.
+        named: names of the settings that the administrator has written.
+    """
+    if policy.count_progress and not policy.enabled:
+        text = "Culling is off, so no server is stopped for being idle, with or without the report of a training."
+        yield "count_progress", text, "Set enabled to true when the service's log looks right, or take this out."
+    if policy.policy_file:
+        return
+    if "extend_lifetime_hours" in named and policy.max_lifetime_extensions == 0:
+        text = "It has no effect: max_lifetime_extensions is 0, so nobody can ask for more time."
+        fix = "Set max_lifetime_extensions to how often the lifetime of one server may be put off, or take this out."
+        yield "extend_lifetime_hours", text, fix
+    if policy.max_lifetime_extensions > 0 and policy.lifetime is None:
+        text = "It has no effect: lifetime_hours is None, so no lifetime ends that could be put off."
+        yield "max_lifetime_extensions", text, "Set lifetime_hours, or take this out."
 
 
 def culling_rule(*policies: CullPolicy) -> Reason | None:

@@ -60,7 +60,7 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
         findings += failed_stops(health)
     else:
         findings += [*state_dir(settings), *database(settings), *port(settings)]
-    return (*findings, *culling(settings), *grace(loaded, settings), *prometheus(settings), *notices(settings))
+    return (*findings, *culling(loaded, settings), *grace(loaded, settings), *prometheus(settings), *notices(settings))
 
 
 def load_config(path: Path) -> tuple[Config | None, Diagnosis]:

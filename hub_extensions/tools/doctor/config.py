@@ -22,6 +22,7 @@ from hub_extensions.configuration import (
 )
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.culling.grace_chain import GraceChain, weak_links
+from hub_extensions.core.culling.policy import without_effect
 from hub_extensions.core.gpu.dcgm import WHY
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable
 from hub_extensions.core.sign_on.provider_settings import is_single_sign_on
@@ -100,8 +101,11 @@ def sign_on(config: Config) -> Iterator[Diagnosis]:
         yield Diagnosis("sign-on", "ok", f"People sign in at {issuer}.")
 
 
-def culling(settings: Settings) -> Iterator[Diagnosis]:
-    """Report whether the GPU service stops idle servers, and whether the file with the rules for it can be read."""
+def culling(config: Config, settings: Settings) -> Iterator[Diagnosis]:
+    """Report whether the GPU service stops idle servers, and settings of that without effect.
+
+    The file with the rules for it has to be readable.
+    """
     if settings.culling.enabled:
         yield Diagnosis("culling", "ok", "Idle servers are stopped.")
     else:
@@ -109,6 +113,8 @@ def culling(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis("culling", "warning", text, "When the log looks right: c.GpuCulling.enabled = True.")
     if settings.culling.policy_file and settings.started_by_hub:  # else it is where the service is
         yield _policy_file(settings.culling)
+    for name, text, fix in without_effect(settings.culling, config.GpuCulling):
+        yield Diagnosis("culling", "warning", f"c.GpuCulling.{name}: {text}", fix)
 
 
 def _policy_file(policy: CullPolicy) -> Diagnosis:

@@ -21,6 +21,7 @@ from hub_extensions.core.culling import (
     settle,
     why_not_kept,
 )
+from hub_extensions.core.culling.policy import without_effect
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.wait_bound import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_queue
 from hub_extensions.core.text.reasons import Reason, explain
@@ -385,3 +386,25 @@ def test_the_start_brake_costs_one_start_and_one_more_for_two_who_came_before_wh
     waits = [found(place, before + place) for place in range(5)]
     assert [each.at_most for each in waits] == [5 * count * MINUTE for count in starts]
     assert not any(each.now for each in waits)
+
+
+MORE = frozenset({"extend_lifetime_hours"})
+
+
+@pytest.mark.parametrize(
+    ("policy", "named", "fields"),
+    [
+        (CullPolicy(), frozenset(), []),
+        (CullPolicy(enabled=True), MORE, ["extend_lifetime_hours"]),
+        (CullPolicy(enabled=True, max_lifetime_extensions=2), MORE, []),
+        (CullPolicy(enabled=True, max_lifetime_extensions=2, lifetime=None), MORE, ["max_lifetime_extensions"]),
+        (CullPolicy(count_progress=True), frozenset(), ["count_progress"]),
+        (CullPolicy(enabled=True, count_progress=True), frozenset(), []),
+        (CullPolicy(count_progress=True, policy_file="rules.yaml"), MORE, ["count_progress"]),
+        (CullPolicy(enabled=True, lifetime=None, max_lifetime_extensions=2, policy_file="rules.yaml"), MORE, []),
+    ],
+)
+def test_a_setting_that_another_one_makes_useless_is_named(
+    policy: CullPolicy, named: frozenset[str], fields: list[str]
+) -> None:
+    assert [name for name, _, _ in without_effect(policy, named)] == fields

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping
 
 from hub_extensions.configuration import ACCESS_SCOPE, SERVICE_SCOPES, SETTINGS_SCOPE
+from hub_extensions.core.culling.policy import CullPolicy, without_effect
 from hub_extensions.spawner.config.spawner_classes import FORM_SETTINGS, near_miss
 from hub_extensions.tools.helm_check.model import SPAWNERS, Findings, Release, is_own_spawner, spawner_keys
 from hub_extensions.tools.helm_check.trees import Path, find, has, is_number, kind_of, mappings
@@ -55,6 +56,7 @@ def check_hub(release: Release) -> Findings:
     yield from _own_form(release)
     yield from _cullers(release)
     yield from _max_age(release)
+    yield from _no_effect(release)
     yield from _address(release)
 
 
@@ -219,6 +221,21 @@ def _max_age(release: Release) -> Findings:
         fix = "Set cpu_lifetime_hours and lifetime_hours of hub.config.GpuCulling, and enabled "
         fix += "(helm-values/culling.yaml)."
         yield release.found("max-age-lost", "cull.maxAge", text, fix, "look at")
+
+
+def _no_effect(release: Release) -> Findings:
+    """Report settings of culling that change nothing because of another one."""
+    ours = release.tree("hub.config.GpuCulling")
+    more = ours.get("max_lifetime_extensions")
+    policy = CullPolicy(
+        enabled=ours.get("enabled") is True,
+        count_progress=ours.get("count_progress") is True,
+        lifetime=None if ours.get("lifetime_hours", 0) is None else CullPolicy().lifetime,
+        max_lifetime_extensions=more if isinstance(more, int) else 0,
+        policy_file=str(ours.get("policy_file") or ""),
+    )
+    for name, text, fix in without_effect(policy, ours):
+        yield release.found("no-effect", f"hub.config.GpuCulling.{name}", text, fix, "look at")
 
 
 def check_service_role(release: Release) -> Findings:
