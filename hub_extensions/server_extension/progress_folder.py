@@ -69,6 +69,10 @@ class ProgressFolder:
 
     Args:
         path: the folder; it is created if it does not exist.
+
+    Attributes:
+        problem: why the folder could not be read the last time; "" if it was read.
+        left_out: names of files that were left out, with the reason.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,8 +83,8 @@ class ProgressFolder:
         self._read: dict[str, tuple[_Seen, ProgressFile | None]] = {}
         self._listed: tuple[int, int] | None = None
         self._newest = 0.0
-        self._logged: set[str] = set()
-        self._problem = ""
+        self.left_out: dict[str, str] = {}
+        self.problem = ""
 
     def read(self, now: datetime) -> tuple[ProgressFile, ...]:
         """Return the content of the `MAX_FILES` newest files that are valid.
@@ -132,7 +136,7 @@ class ProgressFolder:
             if began - self._searched_at >= SEARCH_SECONDS:
                 self._others, self._searched_at = set(), began
             self._others &= names
-            self._logged &= names
+            self.left_out = {name: why for name, why in self.left_out.items() if name in names}
             names -= self._others
         found = {name: seen for name in names if (seen := _seen(folder, name)) is not None}
         newest = nlargest(MAX_FILES, found, key=lambda name: found[name].modified)
@@ -161,9 +165,9 @@ class ProgressFolder:
             why = str(error)
         except OSError as error:
             why = "it is a symbolic link" if error.errno == errno.ELOOP else str(error.strerror)
-        if name not in self._logged:
-            self._logged.add(name)
+        if name not in self.left_out:
             log.warning("The progress file %r is left out: %s.", name[:NAME_LOGGED], why)
+        self.left_out[name] = why
         return None
 
     def _say(self, problem: str, *, keep: bool = False) -> tuple[ProgressFile, ...]:
@@ -173,9 +177,9 @@ class ProgressFolder:
             problem: why the folder is not read; "" if it was read.
             keep: whether what was read before still counts, because the disk may answer again.
         """
-        if problem and problem != self._problem:
+        if problem and problem != self.problem:
             log.warning("The progress of trainings cannot be read: %s: %s.", self.path, problem)
-        self._problem = problem
+        self.problem = problem
         if problem and not keep:
             self._read, self._listed, self._lists_at = {}, None, float("-inf")
         return tuple(file for _, file in self._read.values() if file is not None)

@@ -6,6 +6,7 @@ nothing; it also loads the configuration without writing to the state folder.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from traitlets.config import Config
@@ -36,6 +37,7 @@ from hub_extensions.tools.doctor.service import (
     secret_apart,
     state_dir,
 )
+from hub_extensions.tools.doctor.trainings import trainings
 
 
 def examine(config: Path | None) -> tuple[Diagnosis, ...]:
@@ -44,7 +46,7 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
     Args:
         config: path of a ``jupyterhub_config.py``. None to check this machine only, without configuration and service.
     """
-    findings = [*python(), *hub_version(), *proxy(), *jupyterlab(), *package()]
+    findings = [*python(), *hub_version(), *proxy(), *jupyterlab(), *package(), *trainings(os.environ)]
     if config is None:
         return (*findings, *gpus(None), *other_accounts())
     loaded, problem = load_config(config)
