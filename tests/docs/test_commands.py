@@ -77,6 +77,7 @@ SAYS = {
     "store backup": "was copied to",
     "store check": "whole",
     "store restore": "was put back as",
+    "training evaluate": "mnist_classification",
     "usage export": "uses were written to",
     "usage import": "were imported as",
     "usage samples": "minutes were written to",
@@ -156,6 +157,8 @@ class Desk:
         self.write("jobs.txt", SACCT)
         self.write("trace.csv", "submit,duration,num_gpu,slices,user,limit\n0.0,600.0,1,1,u1,3600\n")
         self.write("cluster.swf.gz", "; UnixStartTime: 1767225600\n" + SWF)
+        (folder / "trainings").mkdir()
+        self.write("trainings/mnist_classification.csv", "".join(trainings()))
         self._gate()
         self._store()
         engine = sqlalchemy.create_engine(f"sqlite:///{folder / 'jupyterhub.sqlite'}")
@@ -204,6 +207,13 @@ def uses() -> Iterator[UsageRecord]:
             admitted=admitted, ready=admitted, held_seconds=(free - admitted).total_seconds(),
             ran_seconds=(free - admitted).total_seconds(), waited_seconds=(admitted - asked).total_seconds(),
         )  # fmt: skip
+
+
+def trainings() -> Iterator[str]:
+    """Rows with batch size, epochs, two mean uses, seconds, loss and accuracy."""
+    for number in range(40):
+        batch, epochs = 32 << number % 4, 1 + number % 5
+        yield f"{batch},{epochs},30.0,50.0,{8 + epochs * (2 + 240 / batch):.2f},0.1,0.97\n"
 
 
 STOP = JournalRow(datetime.now(timezone.utc), "culled", None, "l7", "u7", "", "Idle for 21 min.", "service", "use 0 %")
