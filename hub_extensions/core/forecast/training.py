@@ -27,9 +27,9 @@ FEWEST = 8
 """Smallest number of earlier forecasts that correct an interval (the reference measurement)."""
 COVERED = 0.8
 """Share of the runs whose end should lie within the interval."""
-ADAPTATION = 0.2
-"""Step by which the share of the earlier errors that an interval covers follows its hits and misses (chosen on all
-groups of the development data but one, for each of them)."""
+ADAPTATION = 0.15
+"""Step by which the share of the earlier errors that an interval covers follows its hits and misses (of the values
+whose coverage is nearest to 80 % on the development data, whichever group is left out)."""
 SHARES = (0.5, 0.95)
 """Least and largest such share."""
 NORMAL = 1.2816

@@ -29,8 +29,9 @@ POOL = "pool"
 REPORTED = (0.03, 0.3)
 """Standard deviations of log(reported / real remaining time): of a training on a GPU of its own, and on a contended one
 (``core/forecast/training.py``). Each reporting session has one of them, and reports it as its spread."""
-REPORTED_FROM = 0.2
-"""Share of a session's duration before which it reports nothing, because only "at least" is known."""
+REPORTED_FROM = 0.1
+"""Share of a session's duration before which it reports nothing: the first of ten epochs, in which only "at least" is
+known."""
 
 
 @dataclass(slots=True)
