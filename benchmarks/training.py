@@ -10,8 +10,7 @@ of the progress file, so the forecast sees no more than a user's server does.
 Coverage is the share of the runs that ended within the 80 % interval: before the correction (`before`), and corrected
 by the runs before it from the ninth on, as the mean over random orders of the runs (`after`) and in the order of the
 file (`once`); `orders` is the share of the orders in which it is 0.75 to 0.88. A look is every 5 s of run time; the
-displayed number jumps if the end moved by more than 15 % of the time left since the look before. The last minute is not
-counted, in which the panel shows no figure of minutes.
+displayed number jumps if the end moved by more than 15 % of the time left since the look before.
 
 With `--constants` two constants are chosen on all groups but one, and the figures of that group are printed with them.
 """
@@ -47,7 +46,7 @@ from tests.fakes.training_report import reported
 SHARES = (0.1, 0.25, 0.5)
 ORDERS, SEED = 50, 20261129
 WITHIN = (0.75, 0.88)
-LOOK, JUMP, LAST_MINUTE = 5.0, 0.15, 60.0
+LOOK, JUMP = 5.0, 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ def jumps(group: Group) -> tuple[int, int]:
                 done += 1
             found = time_left(reported(steps[:done], len(steps))) if done else None
             end = None if found is None else ends[done - 1] + found.seconds
-            if end is not None and before is not None and before - now > LAST_MINUTE:
+            if end is not None and before is not None and before > now:
                 looks += 1
                 moved += abs(end - before) > JUMP * (before - now)
             before, now = end, now + LOOK
