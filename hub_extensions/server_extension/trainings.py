@@ -90,6 +90,7 @@ class Trainings:
         self._saved: set[str] = set()
         self._wishes: frozenset[str] = frozenset()
         self._faults: set[str] = set()
+        self._shown: tuple[Training, ...] = ()
         self.runs: tuple[Followed, ...] = ()
 
     def start(self) -> None:
@@ -103,7 +104,7 @@ class Trainings:
 
     def shown(self) -> tuple[Training, ...]:
         """Return what the panel shows."""
-        return tuple(training_of(each) for each in self.runs)
+        return self._shown
 
     def wish(self, run: str, on: bool) -> None:
         """Note whether the user wishes a notice at the end of a run.
@@ -159,6 +160,8 @@ class Trainings:
             wishes = self._wishes
             now = tuple(replace(each, notify=each.run.run in wishes) for each in (self.runs if runs is None else runs))
             changed, self.runs = now != self.runs, now
+            if changed:
+                self._shown = tuple(map(training_of, now))
         if changed:
             self._on_change()
 

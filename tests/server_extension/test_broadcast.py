@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from hub_extensions.server_extension.service_client import ServiceLink
 from tests.fakes.gpu_readers import GIB, UUID, GpuThatHangs, GpuWithoutDriver, ManyGpus, OneGpu
 from tests.fakes.panel_service import a_state
 from tests.patience import patient, soon
+from tests.server_extension.test_trainings import Place
 
 
 class PanelThatListens:
@@ -165,6 +168,23 @@ async def test_what_the_service_says_anew_is_one_more_snapshot() -> None:
         await soon(lambda: len(panel.numbers()) >= before + 5)
     assert panel.snapshots()[-1]["server"]["title"] == "changed"
     assert len(panel.snapshots()) == 2
+
+
+async def test_a_training_that_moves_is_one_more_snapshot_and_one_that_does_not_is_none(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with a_live() as (live, link, sampler):
+        live.use(link, place.trainings)
+        await soon(lambda: sampler.latest().state == "ok")
+        panel = PanelThatListens()
+        live.join(panel)
+        assert panel.snapshots()[0]["trainings"] == []
+        for steps in (70, 71):
+            place.write(1, os.getpid(), steps=steps)
+            for _ in range(3):
+                place.look()
+                live.wake()
+                await asyncio.sleep(0.05)
+    assert [[each["steps"] for each in one["trainings"]] for one in panel.snapshots()] == [[], [70], [71]]
 
 
 async def test_figures_from_elsewhere_are_one_snapshot_each_with_their_time() -> None:

@@ -21,28 +21,12 @@ from tests.server_extension.live_page import page_of
 
 pytestmark = pytest.mark.programs
 
-WRITER = """\
-import json, os, sys, time
-folder, run, seconds = os.environ["JUPYTERHUB_GPU_PROGRESS"], sys.argv[1], float(sys.argv[2])
-started, steps = time.time(), 0
-while True:
-    steps += 20
-    state = "running" if steps < 400 else "done"
-    born = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19])
-    fields = {
-        "version": 1, "run": run, "pid": os.getpid(), "born": born, "name": "mnist <b>", "library": "loop",
-        "state": state, "started": started, "at": time.time(), "steps": steps, "start": 0, "total": 400,
-        "epochs": 20, "epoch_steps": 20, "patience": None, "first": 0.1, "group_steps": 1,
-        "groups": [seconds] * min(64, steps - 1), "rest_steps": 0, "rest": 0.0,
-    }
-    with open(f"{folder}/.{run}.tmp", "w") as file:
-        json.dump(fields, file)
-    os.replace(f"{folder}/.{run}.tmp", f"{folder}/{run}.json")
-    if state == "done":
-        break
-    time.sleep(seconds * 20)
+PROGRAM = """\
+import sys, time
+from hub_extensions.progress import track
+for _ in track(range(20), epochs=20, name=sys.argv[1]):
+    time.sleep(float(sys.argv[2]))
 """
-"""A program that reports 400 steps of so many seconds, in an order that any language could write."""
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +41,16 @@ def service() -> Iterator[PanelService]:
 def server(service: PanelService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UserServer]:
     environ = {"JUPYTERHUB_GPU_SERVICE_URL": service.url, "JUPYTERHUB_API_TOKEN": TOKEN}
     server = UserServer(tmp_path_factory.mktemp("server"), environ)
-    (server.work / "writer.py").write_text(WRITER)
+    (server.work / "train.py").write_text(PROGRAM)
     yield server
     server.stop()
 
 
 def trainings(server: UserServer) -> dict[str, dict[str, Any]]:
+    """The trainings that the panel shows, by their names."""
     status, snapshot = server.request("gpu/snapshot")
     assert status == 200
-    return {training["run"]: training for training in snapshot["trainings"]}
+    return {training["name"]: training for training in snapshot["trainings"]}
 
 
 async def in_a_terminal(server: UserServer, command: str) -> None:
@@ -73,43 +58,71 @@ async def in_a_terminal(server: UserServer, command: str) -> None:
     status, terminal = server.request("api/terminals", "POST")
     assert status == 200, terminal
     url = f"{server.url.replace('http', 'ws', 1)}terminals/websocket/{terminal['name']}"
+    await sent(url, ["stdin", f"{command}\r"])
+
+
+async def in_a_notebook(server: UserServer, code: str) -> None:
+    """Run a cell in a new kernel."""
+    status, kernel = server.request("api/kernels", "POST")
+    assert status == 201, kernel
+    header = {"msg_id": "1", "msg_type": "execute_request", "session": "s", "username": "ada", "version": "5.3"}
+    content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
+    url = f"{server.url.replace('http', 'ws', 1)}api/kernels/{kernel['id']}/channels"
+    await sent(url, {"channel": "shell", "header": header, "parent_header": {}, "metadata": {}, "content": content})
+
+
+async def sent(url: str, message: object) -> None:
     request = HTTPRequest(url, headers={"Authorization": f"token {LOGIN_TOKEN}"}, request_timeout=patient(20))
     connection = await websocket_connect(request)
-    await connection.write_message(json.dumps(["stdin", f"{command}\r"]))
+    await connection.write_message(json.dumps(message))
     await connection.read_message()
     connection.close()
 
 
-async def test_a_program_in_a_terminal_is_shown_to_the_end_and_killed_ones_have_vanished(
-    server: UserServer, service: PanelService
-) -> None:
-    done, killed = "1" * 16, "2" * 16
-    await in_a_terminal(server, f"python3 writer.py {done} 0.02 & python3 writer.py {killed} 1.0 &")
+def pid_of(folder: Path, run: str) -> int:
+    return int(json.loads((folder / f"{run}.json").read_text())["pid"])
+
+
+async def test_a_notebook_and_two_programs_are_shown_to_their_ends(server: UserServer, service: PanelService) -> None:
+    """One program comes to its end, the other is killed, and so is the notebook's kernel."""
+    await in_a_terminal(server, "python3 train.py short 0.02 & python3 train.py '<b>long' 1.0 &")
+    cell = PROGRAM.replace("sys.argv[1]", "'notebook'").replace("sys.argv[2]", "0.5")
+    await in_a_notebook(server, cell)
     folder = server.directory / "runtime" / "gpu-progress"
-    until((folder / f"{killed}.json").exists, 20)
+    until(lambda: len(list(folder.glob("*.json"))) == 3, 20)
     began = time.monotonic()
-    until(lambda: killed in trainings(server), 15)
-    print(f"shown after {time.monotonic() - began:.1f} s")
+    until(lambda: trainings(server).keys() == {"short", "<b>long", "notebook"}, 10)
+    assert time.monotonic() - began <= patient(6)
     assert folder.stat().st_mode & 0o777 == 0o700
     async with page_of(server) as page:  # the tab is opened again
         await page.until(lambda: page.snapshot, 6)
-        (training,) = [each for each in page.snapshot["trainings"] if each["run"] == killed]
-    assert (training["name"], training["state"], training["outside"]) == ("mnist <b>", "running", False)
-    assert training["epoch"] == training["steps"] // 20 + 1
-    until(lambda: trainings(server)[done]["state"] == "done", 30)
-    history = json.loads((server.directory / "data" / "gpu-training-history.json").read_text())
-    assert [run["run"] for run in history["runs"]] == [done]
-    assert trainings(server)[killed]["state"] == "running"
-    until(lambda: service.progress, 20)
-    assert server.request(f"gpu/training-notice?run={killed}&on=1", "POST") == (204, "")
-    assert trainings(server)[killed]["notify"]
-    pid = json.loads((folder / f"{killed}.json").read_text())["pid"]
-    os.kill(pid, signal.SIGKILL)
+        shown = [each for each in page.snapshot["trainings"] if each["state"] == "running"]
+    assert {each["name"] for each in shown} >= {"<b>long", "notebook"}
+    assert not any(each["outside"] for each in shown)
+    until(lambda: trainings(server)["short"]["state"] == "done", 30)
+    file = server.directory / "data" / "gpu-training-history.json"
+    history = until(lambda: file.exists() and json.loads(file.read_text()), 10)
+    assert [run["name"] for run in history["runs"]] == ["short"]
+    run = trainings(server)["<b>long"]["run"]
+    assert server.request(f"gpu/training-notice?run={run}&on=1", "POST") == (204, "")
+    assert trainings(server)["<b>long"]["notify"]
+    for name in ("<b>long", "notebook"):
+        os.kill(pid_of(folder, trainings(server)[name]["run"]), signal.SIGKILL)
     began = time.monotonic()
-    until(lambda: trainings(server)[killed]["state"] == "vanished", 15)
-    print(f"vanished after {time.monotonic() - began:.1f} s")
-    until(lambda: service.progress[-1]["left_seconds"] == 0, 20)
+    until(lambda: [trainings(server)[name]["state"] for name in ("<b>long", "notebook")] == ["vanished"] * 2, 15)
+    assert time.monotonic() - began <= patient(15)
     assert "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.whole
+async def test_the_end_of_a_training_is_reported_to_the_service(server: UserServer, service: PanelService) -> None:
+    """Not before one epoch of it is over."""
+    await in_a_terminal(server, "python3 train.py told 0.03")
+    until(lambda: service.progress, 20)
+    first = service.progress[0]
+    assert 0 < first["left_seconds"] < 100
+    assert 0 < first["spread"] < 1
+    until(lambda: service.progress[-1]["left_seconds"] == 0, 60)
 
 
 def test_kernels_know_the_folder(server: UserServer, tmp_path: Path) -> None:
@@ -138,8 +151,8 @@ def _read(file: Path) -> bytes:
     [
         ("?run=ffffffffffffffff&on=1", 404, "unknown-training"),
         ("?on=1", 404, "unknown-training"),
-        ("?run=1111111111111111", 400, ""),
-        ("?run=1111111111111111&on=yes", 400, ""),
+        ("?run=ffffffffffffffff", 400, ""),
+        ("?run=ffffffffffffffff&on=yes", 400, ""),
         ("", 400, ""),
     ],
 )
