@@ -20,8 +20,9 @@ AHEAD = timedelta(minutes=1)
 """Longest time by which the clock of a server, and so its report, may be ahead."""
 OVERDUE = timedelta(minutes=10)
 """Time after the reported end from which the report is ignored, because it was wrong."""
-AT_WORK = timedelta(minutes=2)
-"""Time for which a report counts as a sign of work. Server extensions send one every 30 s while a program trains."""
+AT_WORK = timedelta(minutes=10)
+"""Time for which a report counts as a sign of work. A step of a training may take so long, and a server extension
+reports within seconds that a program has ended."""
 NO_INFORMATION = 1.0
 """Spread from which a report is not used for the wait forecast."""
 WIDE = 0.5

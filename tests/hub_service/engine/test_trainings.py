@@ -140,7 +140,7 @@ async def test_a_report_is_evidence_like_a_busy_kernel_if_the_administrator_says
         assert (evidence.busy_kernels, evidence.used) == (int(counts), used)
         signs = {each.kind: (each.value, each.decides) for each in server(r).signs}
         assert signs["training"] == ("busy", counts) and signs["kernels"] == ("idle", False)
-        r.hands.pass_time(121 * SECOND)
+        r.hands.pass_time(601 * SECOND)
         await one_turn(r)
         evidence = r.engine.stop_runner.evidence(r.engine.state.facts["ada", ""])
         assert (evidence.busy_kernels, evidence.used) == (0, False), "it is too old"
