@@ -20,6 +20,7 @@ import yaml
 from hub_extensions.core import messages
 from hub_extensions.core.messages import FailedStop, ForecastRecord, ForecastReport, Health
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.usage.right_size import FittingHours
 from tests.fakes.admin_site import served
 from tests.fakes.engine import NOON, EngineInMemory
 from tests.fakes.real_prometheus import RealPrometheus
@@ -93,6 +94,7 @@ class SickEngine(EngineInMemory):
         self.run_server("ada", "")
         self.run_server("ben", "")
         self.held[1] = replace(self.held[1], last_use_percent=None, use_source="none")
+        self.fitting = (FittingHours("mig-2g.10gb", 41, 200.0, 62.0, 24.0),)
         for what, label in (
             ("start-failed", "timeout"), ("store", "write"), ("notice-sent", "mail"), ("notice-failed", "mail"),
             ("progress", "accepted"),

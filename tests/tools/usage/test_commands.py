@@ -196,6 +196,21 @@ def test_what_goes_out_is_what_is_stored_and_comes_in_once(state: Path, tmp_path
         assert [getattr(theirs, name) for name in same] == [getattr(mine, name) for name in same]
 
 
+def test_an_export_of_before_right_sizing_comes_in_with_that_unknown(tmp_path: Path) -> None:
+    state, file = made(tmp_path / "state"), tmp_path / "older.csv"
+    older = (
+        WRITTEN.replace(",smaller_would_do,advice", "").replace(",own,none,\n", ",own\n").replace(",own,,\n", ",own\n")
+    )
+    file.write_text(older)
+    asyncio.run(_emptied(state))
+    assert run(state, "usage", "import", str(file)).exit_code == 0
+    assert {(each.smaller_would_do, each.advice) for each in records(state).values()} == {(None, "")}
+    for column, value in (("smaller_would_do", "tiny"), ("advice", "shout")):
+        file.write_text(WRITTEN.replace(",own,none,\n", f",own,{'tiny,' if value == 'tiny' else ',shout'}\n"))
+        wrong = run(state, "usage", "import", str(file))
+        assert wrong.exit_code == 2 and f"line 2, column {column}: " in wrong.output and value in wrong.output
+
+
 def test_an_export_destroys_neither_records_nor_another_files_description(state: Path, tmp_path: Path) -> None:
     trace, beside, records_only = (tmp_path / name for name in ("history.csv", "history.json", "records.json"))
     for _ in range(2):  # each over itself
