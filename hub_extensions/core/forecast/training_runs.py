@@ -198,11 +198,12 @@ def next_report(last: Progress | None, runs: Sequence[Followed], now: datetime, 
 
     Args:
         last: the previous report; `None` before the first one.
-        runs: the runs of this server.
+        runs: all runs. Only those whose process was seen in this server count, because another server of the user may
+            share the folder.
         now: wall-clock time.
         seconds: time since the previous report.
     """
-    ours = [each for each in runs if not each.trace.outside]
+    ours = [each for each in runs if each.trace.ours]
     going = [each for each in ours if each.running]
     known = [(each.run, each.left) for each in going if each.left is not None and each.left.bound in (ABOUT, AT_MOST)]
     if known and len(known) == len(going):

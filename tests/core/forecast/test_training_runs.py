@@ -202,6 +202,7 @@ TOLD = Progress(NOW, 1000.0, 0.1)
         pytest.param([run("a", left(10)), run("b")], None, id="one of them has no known end"),
         pytest.param([run(state="done"), run("b", left(70))], (70.0, 0.1), id="one has ended"),
         pytest.param([run(time_left=left(), trace=Trace(seen=True, outside=True))], None, id="from outside"),
+        pytest.param([run(time_left=left(), trace=Trace())], None, id="of a process that was not seen"),
     ],
 )
 def test_the_end_of_the_run_with_the_most_time_left_is_reported(
