@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from hub_extensions.adapters.linux import procfs
+from hub_extensions.core.forecast.progress_file import ProgressFile
 from hub_extensions.core.forecast.training_history import PastRun, TrainingHistory
 from hub_extensions.core.messages import ServerState, Training
 from hub_extensions.server_extension.codec import decode, encode
@@ -208,6 +210,31 @@ def test_nothing_is_shown_again_while_nothing_changes(place: Place) -> None:
     place.write(1, os.getpid(), steps=71)
     place.look()
     assert place.changes == 2
+
+
+class FolderOnADiskThatHangs(ProgressFolder):
+    """Its first look does not come back until `answer`."""
+
+    answer = threading.Event()
+
+    def read(self, now: datetime) -> tuple[ProgressFile, ...]:
+        self.answer.wait(patient(20))
+        return super().read(now)
+
+
+def test_a_disk_that_hangs_delays_neither_the_panel_nor_the_end_of_the_server(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.write(1, os.getpid())
+    folder = FolderOnADiskThatHangs(tmp_path / "gpu-progress")
+    trainings = Trainings(folder, place.history, lambda: None, {}, pace=20.0)
+    began = time.monotonic()
+    trainings.start()
+    assert trainings.shown() == ()
+    assert time.monotonic() - began < patient(1)
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "gpu-trainings")
+    folder.answer.set()
+    until(trainings.shown, 5)
+    trainings.stop()
 
 
 # ------------------------------------------------------------------ history
