@@ -181,7 +181,7 @@ class ExampleHandler(PanelHandler):
         if name not in EXAMPLES:
             raise web.HTTPError(404)
         self.set_header("Content-Type", "application/json")
-        self.finish(files("hub_extensions.progress").joinpath("examples", f"{name}.ipynb").read_bytes())
+        self.finish((files("hub_extensions.progress") / "examples" / f"{name}.ipynb").read_bytes())
 
 
 class WarnedHandler(LinkHandler):
