@@ -288,8 +288,30 @@ async def test_two_missed_ends_are_remembered_over_a_restart_for_thirty_days(tmp
         child.wait()
 
 
+@pytest.mark.parametrize(
+    ("how", "left", "missed"),
+    [("", 1200.0, 1), ("too long", 3600.0, 0), ("warned", 1200.0, 0), ("ordered", 1200.0, 0)],
+)
+async def test_a_training_that_ends_with_its_server_was_not_reported_wrongly(
+    tmp_path: Path, how: str, left: float, missed: int
+) -> None:
+    async with room(tmp_path, small(0), **limits(tmp_path)) as r:
+        await runs(r)
+        await trains(r, left, 0.1)
+        r.hands.pass_time(2 * MINUTE)
+        facts = r.engine.state.facts["ada", ""]
+        if how == "warned":
+            r.engine.state.facts["ada", ""] = replace(facts, warned=r.engine.state.clock.now())
+        if how == "ordered":
+            await r.engine.admin_orders.stop(next(iter(r.engine.state.leases)), 5, "maintenance", "root")
+            await one_turn(r)
+        await trains(r, 0.0)
+        assert len(r.engine.state.forecasts.missed.get("ada", ())) == missed
+
+
 async def test_what_is_known_of_a_deleted_users_trainings_is_forgotten(tmp_path: Path, webhook: WebhookAsTold) -> None:
-    async with room(tmp_path, small(0), **limits(tmp_path), webhook_url=webhook.url) as r:
+    made = limits(tmp_path, lifetime=None) | {"webhook_url": webhook.url}
+    async with room(tmp_path, small(0), **made) as r:
         await runs(r)
         for _ in range(2):
             await trains(r, 3600.0)

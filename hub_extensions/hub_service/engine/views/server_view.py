@@ -135,7 +135,11 @@ class ServerView:
             self.state.count("progress", outcome)
             if outcome != ACCEPTED:
                 return False
-            missed = forecasts.missed_note(key, report, now)
+            # a program that ends because its server stops does not show that its report was wrong
+            is_cut = (
+                facts.warned is not None or self.state.is_being_stopped(user, server) or self.evidence.too_long(facts)
+            )
+            missed = {} if report.left_seconds == 0 and is_cut else forecasts.missed_note(key, report, now)
             if missed:
                 lost = not is_trusted(read_missed_ends(missed[MISSED_ENDS])[user], now)
                 rows = (distrusted_row(self.state, facts, now + DISTRUST),) if lost else ()
