@@ -22,7 +22,8 @@ export function signWords(
     report: trans.__('GPU, as this server says'),
     kernels: trans.__('Kernels'),
     terminals: trans.__('Terminals'),
-    activity: trans.__('Activity')
+    activity: trans.__('Activity'),
+    training: trans.__('Training')
   };
   const values: Record<string, string> = {
     busy: trans.__('busy'),

@@ -25,6 +25,11 @@ for (const [changes, name, text] of [
   ],
   [{ kind: 'activity', source: 'hub' }, 'Activity', 'idle · the hub, 3\u00a0s ago (this decides)'],
   [
+    { kind: 'training', source: 'report', value: 'busy', decides: false },
+    'Training',
+    'busy · this server, 3\u00a0s ago'
+  ],
+  [
     { kind: 'newer', value: 'odd', source: 'other' },
     'newer',
     'odd · OTHER, 3\u00a0s ago (this decides)'

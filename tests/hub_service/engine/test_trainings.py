@@ -404,6 +404,7 @@ async def test_the_end_of_a_training_is_sent_although_its_server_has_ended_too(
         ({"took": timedelta(minutes=10)}, "", None, ""),
         ({"took": timedelta(minutes=10) - SECOND}, "", 409, "training-too-short"),
         ({"ended": 2 * MINUTE}, "", 400, "bad-input"),
+        ({"took": timedelta(days=60), "ended": -timedelta(days=31)}, "", 400, "bad-input"),
         ({}, "other", 404, "unknown-server"),
     ],
 )
@@ -413,7 +414,7 @@ async def test_which_ends_are_not_sent(
     async with room(tmp_path, small(0), **limits(tmp_path), webhook_url=webhook.url) as r:
         await runs(r)
         if "ended" in changes:
-            changes = {"ended": r.hands.wall + changes["ended"]}
+            changes = {**changes, "ended": r.hands.wall + changes["ended"]}
         try:
             await r.engine.training_ended("ada", server_name, ended_now(r, **changes))
         except Refused as refused:

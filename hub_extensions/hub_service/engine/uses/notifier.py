@@ -30,7 +30,7 @@ from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.store.copies import note_in, sqlite_file
 from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.forecast.progress import AHEAD
+from hub_extensions.core.forecast.progress import AHEAD, LONGEST
 from hub_extensions.core.messages import TrainingEnded, WebhookNotice
 from hub_extensions.core.notices import (
     LETTER,
@@ -201,9 +201,9 @@ class Notifier:
             report: the run that has ended.
 
         Raises:
-            Refused: 400, the end is in the future. 404, no such server runs. 409, no channel reaches the user, or the
-                training was too short. 429, the server has requested too many notices. 503, the store cannot be
-                written.
+            Refused: 400, the end is in the future or too long ago. 404, no such server runs. 409, no channel reaches
+                the user, or the training was too short. 429, the server has requested too many notices. 503, the store
+                cannot be written.
         """
         channels = self._channels_to(user)
         if not channels:
@@ -214,8 +214,9 @@ class Notifier:
             facts, now = self.state.facts.get((user, server)), self.state.clock.utc_now()
             if facts is None:
                 raise Refused(404, "This server is not known to run.", "server", "unknown-server")
-            if report.ended > now + AHEAD:
-                raise Refused(400, "ended is in the future; it has to be a time in the past.", "ended", "bad-input")
+            if not now - LONGEST <= report.ended <= now + AHEAD:
+                text = "ended is in the future or too long ago; it has to be a time of the last 30 days."
+                raise Refused(400, text, "ended", "bad-input")
             notice, notices = ended(report, (user, server), now, id=secrets.token_hex(8)), self.state.notices
             if is_repeat(notices.trainings, notice):
                 return
