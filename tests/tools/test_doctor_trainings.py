@@ -29,6 +29,8 @@ def found(folder: Path) -> Diagnosis:
 def test_outside_of_a_server_nothing_is_said_and_nothing_is_made(folder: Path) -> None:
     assert [*trainings({})] == []
     assert found(folder).text == "Progress reports: no training has reported yet." and not folder.exists()
+    folder.mkdir(mode=0o700)
+    assert found(folder).text == "Progress reports: no training has reported yet."
 
 
 def test_a_server_without_the_extension_is_told_how_to_see_that() -> None:

@@ -28,8 +28,9 @@ def trainings(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
             fix = "jupyter server extension list has to name hub_extensions.server_extension. Restart the server then."
             yield Diagnosis("trainings", "warning", text, fix)
         return
-    if not Path(folder).exists():
-        yield Diagnosis("trainings", "ok", "Progress reports: no training has reported yet.")
+    nothing = Diagnosis("trainings", "ok", "Progress reports: no training has reported yet.")
+    if not Path(folder).exists():  # the server makes it, not this command
+        yield nothing
         return
     reader = ProgressFolder(Path(folder))
     logging.getLogger(reader.__module__).addHandler(logging.NullHandler())  # its warnings are the findings
@@ -41,7 +42,7 @@ def trainings(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
         return
     text = f"Progress reports: {runs} {'run' if runs == 1 else 'runs'} read"
     if not reader.left_out:
-        yield Diagnosis("trainings", "ok", f"{text}.")
+        yield Diagnosis("trainings", "ok", f"{text}.") if runs else nothing
         return
     named = [f"{name[:NAME_LOGGED]!r} ({why})" for name, why in sorted(reader.left_out.items())]
     others = "" if len(named) <= MOST_NAMED else " …"
