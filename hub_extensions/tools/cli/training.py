@@ -15,8 +15,8 @@ def training() -> None:
 
 
 @training.command("evaluate")
-@click.argument("path", metavar="FOLDER_OR_FILE", type=click.Path(path_type=Path))
-def training_evaluate(path: Path) -> None:
+@click.argument("folder", metavar="FOLDER_OR_FILE", type=click.Path(path_type=Path))
+def training_evaluate(folder: Path) -> None:
     """Predict measured training times from batch size and epochs, and print how well that works.
 
     The files are CSV, with or without a header: batch_size, epochs, average_memory_utilization,
@@ -26,6 +26,6 @@ def training_evaluate(path: Path) -> None:
     from hub_extensions.tools.training_evaluation import EvaluationRefused, evaluate  # numpy takes its time to load
 
     try:
-        evaluate(path, console())
+        evaluate(folder, console())
     except EvaluationRefused as refused:
         refuse(str(refused))
