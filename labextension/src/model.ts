@@ -81,7 +81,7 @@ export interface IGpuModel {
   /** The last ten minutes of each device, oldest first. */
   readonly history: ReadonlyMap<string, Point[]>;
   readonly connection: Connection;
-  /** Result of the last *keep*, or the refusal of giving the GPU back. */
+  /** Result of the last *keep*, or the refusal of another order or wish. */
   readonly keeping: Keeping;
   readonly settings: GpuSettings;
   /** The last end event; null if there was none or the service is away. */
@@ -97,10 +97,7 @@ export interface IGpuModel {
   keep(): Promise<void>;
   /** Ask for a longer lifetime of this server. A refusal is in `keeping`. */
   extend(): Promise<void>;
-  /**
-   * Wish for a notice at the end of a training, or do without it.
-   * @throws Refusal with the reason.
-   */
+  /** Wish for a notice at the end of a training, or do without it. A refusal is in `keeping`. */
   notify(run: string, on: boolean): Promise<void>;
   /** Give this server's GPU back: it stops, or with `cpu` starts again without one. A refusal is in `keeping`. */
   giveBack(cpu: boolean): Promise<void>;
@@ -213,14 +210,19 @@ export class GpuModel implements IGpuModel, IDisposable {
   }
 
   async notify(run: string, on: boolean): Promise<void> {
-    await notify(this._parts.server, run, on);
+    try {
+      await notify(this._parts.server, run, on);
+    } catch (error) {
+      this._refused(error);
+      return;
+    }
     if (this._snapshot !== null) {
       // not only with the next report of the program
       const trainings = this._snapshot.trainings.map(one =>
         one.run === run ? { ...one, notify: on } : one
       );
       this._snapshot = { ...this._snapshot, trainings };
-      this._changed.emit();
+      this._setKeeping('idle');
     }
   }
 
@@ -238,8 +240,12 @@ export class GpuModel implements IGpuModel, IDisposable {
       this._setKeeping(done);
       window.setTimeout(() => this._forgetKept(), KEPT_MS);
     } catch (error) {
-      this._setKeeping({ refused: error instanceof Refusal ? error.problem : null });
+      this._refused(error);
     }
+  }
+
+  private _refused(error: unknown): void {
+    this._setKeeping({ refused: error instanceof Refusal ? error.problem : null });
   }
 
   /** Show "kept" for a moment only: later it could be understood of another countdown. */

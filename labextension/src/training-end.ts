@@ -55,14 +55,7 @@ export function canExtend(server: ServerState): boolean {
   return first && !keepsInstead(server) && (extend?.left ?? 0) > 0;
 }
 
-/** How much time the button gives: "2 h more, 1 of 2 left". */
-export function extendText({ extend }: ServerState, trans: TranslationBundle): string {
-  return extend
-    ? trans.__(
-        '%1 more, %2 of %3 left',
-        duration(60 * extend.minutes, trans),
-        extend.left,
-        extend.of
-      )
-    : '';
+/** "Ask for more time (2 h)". */
+export function extendLabel({ extend }: ServerState, trans: TranslationBundle): string {
+  return `${trans.__('Ask for more time')} (${duration(60 * (extend?.minutes ?? 0), trans)})`;
 }

@@ -6,7 +6,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { isReached } from './format.js';
 import type { IGpuModel } from './model';
-import { canExtend, lateOf } from './training-end.js';
+import { canExtend, extendLabel, lateOf } from './training-end.js';
 import { endedText, isRunning, NOTICE_MS } from './training-text.js';
 import { doAndTell } from './warning.js';
 
@@ -37,10 +37,11 @@ export class TrainingNotices {
       this._id = '';
     } else if (!warned.includes(`${late.run}\n`)) {
       localStorage.setItem(WARNED, `${warned}${late.run}\n`.slice(-MAX_KEPT));
-      const label = trans.__('Ask for more time');
+      const { server } = snapshot;
       const callback = (): void => void doAndTell(model, trans, () => model.extend());
       this._id = Notification.warning(late.text, {
-        actions: snapshot.server && canExtend(snapshot.server) ? [{ label, callback }] : [],
+        actions:
+          server && canExtend(server) ? [{ label: extendLabel(server, trans), callback }] : [],
         autoClose: false
       });
     }

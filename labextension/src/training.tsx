@@ -3,13 +3,12 @@
  */
 import * as React from 'react';
 
-import { Refusal } from './api';
-import { refusalText, stopText } from './format';
+import { stopText } from './format';
 import { Meter } from './meter';
 import type { Snapshot, Training } from './messages';
 import type { IGpuModel } from './model';
 import type { IShown } from './seen';
-import { canExtend, extendText, type ILate, keepsInstead } from './training-end';
+import { canExtend, extendLabel, type ILate, keepsInstead } from './training-end';
 import {
   donePercent,
   endedText,
@@ -56,16 +55,11 @@ export function Trainings(props: ITrainings): JSX.Element | null {
                 disabled={model.keeping === 'asking'}
                 onClick={() => void model.extend()}
               >
-                {trans.__('Ask for more time')}
+                {extendLabel(server, trans)}
               </button>
-              <span>{extendText(server, trans)}</span>
             </p>
           ) : keepsInstead(server) ? null : (
-            <p>
-              {trans.__(
-                'Save checkpoints to go on from later. Whoever runs this hub may give it more time.'
-              )}
-            </p>
+            <p>{trans.__('Save checkpoints. Whoever runs this hub may give it more time.')}</p>
           )}
         </>
       ) : null}
@@ -80,8 +74,13 @@ export function Trainings(props: ITrainings): JSX.Element | null {
   );
 }
 
-function First({ training, ...props }: ITrainings & { training: Training }): JSX.Element {
-  const { snapshot, trans, now } = props;
+function First({
+  training,
+  snapshot,
+  model,
+  trans,
+  now
+}: ITrainings & { training: Training }): JSX.Element {
   const { server, service_note } = snapshot;
   const head = headText(training, trans);
   if (!isRunning(training)) {
@@ -126,47 +125,17 @@ function First({ training, ...props }: ITrainings & { training: Training }): JSX
       )}
       {details.map(text => (text === '' ? null : <p key={text}>{text}</p>))}
       {server?.can_notify && (training.notify || whole >= NOTICE_MS) ? (
-        <Notice key={training.run} training={training} {...props} />
-      ) : null}
-    </>
-  );
-}
-
-/** The wish for a notice at the end, outside JupyterLab. */
-function Notice({
-  training,
-  model,
-  trans,
-  now
-}: IShown & { training: Training; model: IGpuModel }): JSX.Element {
-  const [refused, setRefused] = React.useState('');
-
-  async function wish(on: boolean): Promise<void> {
-    setRefused('');
-    try {
-      await model.notify(training.run, on);
-    } catch (error) {
-      setRefused(refusalText(error instanceof Refusal ? error.problem : null, now, trans));
-    }
-  }
-
-  return (
-    <>
-      <p>
-        <label>
-          <input
-            type="checkbox"
-            checked={training.notify}
-            onChange={event => void wish(event.target.checked)}
-          />{' '}
-          {trans.__('Tell me by mail when it ends')}
-        </label>
-      </p>
-      {refused === '' ? null : (
-        <p className="jp-gpu-Warning" role="status">
-          {refused}
+        <p>
+          <label>
+            <input
+              type="checkbox"
+              checked={training.notify}
+              onChange={event => void model.notify(training.run, event.target.checked)}
+            />{' '}
+            {trans.__('Tell me by mail when it ends')}
+          </label>
         </p>
-      )}
+      ) : null}
     </>
   );
 }
@@ -192,7 +161,7 @@ export function Examples({
   return (
     <details>
       <summary>{trans.__('Show the time left of your training')}</summary>
-      <p>{trans.__('One line in your program is enough. Open a copy of an example:')}</p>
+      <p>{trans.__('Open a copy of an example:')}</p>
       <p className="jp-gpu-Keep">
         {all.map(([name, label]) => (
           <button key={name} type="button" className="jp-gpu-Small" onClick={() => open(name)}>

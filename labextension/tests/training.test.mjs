@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { announcement, statusText, warningsOf } from '../lib/format.js';
-import { canExtend, extendText, lateOf } from '../lib/training-end.js';
+import { canExtend, extendLabel, lateOf } from '../lib/training-end.js';
 import {
   endedText,
   headText,
@@ -225,7 +225,7 @@ test('more time can be asked for where the lifetime is the next end and has some
   ]) {
     assert.equal(canExtend(server), can);
   }
-  assert.equal(plain(extendText({ extend }, trans)), '2 h more, 1 of 2 left');
+  assert.equal(plain(extendLabel({ extend }, trans)), 'Ask for more time (2 h)');
 });
 
 test('the status bar has the percentage and the time left after the numbers of the GPU', () => {

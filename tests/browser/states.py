@@ -23,6 +23,7 @@ from hub_extensions.core.messages import (
     Series,
     ServerState,
     Snapshot,
+    Training,
     Wait,
 )
 from hub_extensions.core.text.reasons import Reason, explain
@@ -180,6 +181,46 @@ def due(seconds: float) -> ServerState:
     stops = replace(a_countdown(seconds), reason=explain("idle", idle=timedelta(minutes=2)))
     rule = explain("rule", idle=timedelta(minutes=3), warn=timedelta(minutes=1))
     return server(countdown=stops, keep=Keep(30, 0, 2), rule=rule)
+
+
+def a_run(**changes: Any) -> Training:
+    """A training in its 14th epoch of 20, with 25 minutes left."""
+    values: dict[str, Any] = {
+        "run": "a1b2c3d4e5f60718",
+        "name": "mnist",
+        "library": "loop",
+        "state": "running",
+        "outside": False,
+        "started": now() - timedelta(minutes=53),
+        "at": now(),
+        "steps": 13_600,
+        "total_steps": 20_000,
+        "epoch": 14,
+        "epochs": 20,
+        "step_seconds": 0.2342,
+        "left_seconds": 1500.0,
+        "low_seconds": 1200.0,
+        "high_seconds": 2400.0,
+        "bound": "about",
+    }
+    return Training(**{**values, **changes})
+
+
+def runs(*trainings: Training, **changes: Any) -> Push:
+    """Trainings on a server whose user can be notified and may ask for two hours more once."""
+    state: dict[str, Any] = {"can_notify": True, "extend": Keep(120, 1, 1, of_server=True), **changes}
+    return push(reading(), server=server(**state), trainings=trainings)
+
+
+def ends_first(**changes: Any) -> Push:
+    """A training that goes on for 15 minutes after the end of its server, of which the service warns as well."""
+    at = now()
+    stops = at + timedelta(minutes=10)
+    late = explain("training-too-long", ends=at + timedelta(minutes=25), stops=stops)
+    return runs(a_run(), ends_at=stops, warnings=(late,), **changes)
+
+
+NOT_KNOWN_WHEN: dict[str, Any] = {"left_seconds": None, "low_seconds": None, "high_seconds": None, "bound": ""}
 
 
 def signs_of(*signs: tuple[str, str, str, float, bool]) -> tuple[UseSign, ...]:
@@ -349,6 +390,38 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
             reading(), reading(uuid="MIG-2", used_percent=12.0, holders=()), server=server(title="2 × MIG 1g.10gb")
         ),
         "GPU 2",
+    ),
+    "run": (lambda: runs(a_run()), "25 min left"),
+    "run-ends-too-late": (ends_first, "Ask for more time"),
+    "run-ends-too-late-no-more-time": (lambda: ends_first(extend=None), "Save checkpoints"),
+    "run-of-unknown-end": (
+        lambda: runs(a_run(steps=1240, total_steps=None, epoch=None, epochs=None, **NOT_KNOWN_WHEN)),
+        "1,240 steps, 0.23 s each",
+    ),
+    "run-begins": (
+        lambda: runs(a_run(steps=400, epoch=1, bound="at-least", usual_seconds=720.0, usual_runs=4, high_seconds=None)),
+        "Your last 4 runs took 12 min here.",
+    ),
+    "run-may-stop-early": (
+        lambda: runs(a_run(bound="at-most", step_seconds=0.9, usual_step_seconds=0.4, outside=True, notify=True)),
+        "Slower than before: 0.9 s per step instead of 0.4 s.",
+    ),
+    "run-silent": (lambda: runs(a_run(at=now() - timedelta(minutes=5))), "No report for 5 min"),
+    "run-done": (
+        lambda: runs(
+            a_run(state="done", steps=20_000, ended_at=now() - timedelta(minutes=22), left_seconds=0.0),
+            countdown=a_countdown(540),
+        ),
+        "This server stops at",
+    ),
+    "runs": (
+        lambda: runs(
+            a_run(),
+            a_run(run="b2", name="cifar10 with a rather long name of its own", left_seconds=400.0),
+            a_run(run="c3", name="", epoch=None, state="vanished", ended_at=now()),
+            a_run(run="d4", name="deep", state="left", ended_at=now()),
+        ),
+        "Ended unexpectedly at",
     ),
     "sixty-four-gpus": (lambda: push(*many(64), points=60, server=server(title="64 GPUs")), "GPU 64"),
 }

@@ -18,9 +18,19 @@ from playwright.sync_api import Browser, CDPSession, Page, expect
 from hub_extensions.core.messages import Keep, Numbers, Problem, Push
 from hub_extensions.core.text.reasons import explain
 from hub_extensions.server_extension.codec import PROTOCOL_VERSION
-from tests.browser.lab import PATIENCE_MS, PICTURES, Picture, a_language_pack, a_server, a_tab, choose, until
+from tests.browser.lab import (
+    PATIENCE_MS,
+    PICTURES,
+    Picture,
+    a_language_pack,
+    a_server,
+    a_tab,
+    choose,
+    end_kernels,
+    until,
+)
 from tests.browser.live_page import LivePage, axe_source
-from tests.browser.states import STATES, UUID, countdown_with, due, many, now, push, reading
+from tests.browser.states import STATES, UUID, a_run, countdown_with, due, many, now, push, reading, runs
 from tests.fakes.panel_service import GIB, PanelService, a_countdown
 from tests.fakes.user_server import UserServer
 
@@ -30,6 +40,7 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "high-contrast
 OF_A_THEME = {"light": (), "dark": ("color-contrast",), "high-contrast": ("color-contrast",)}
 """The rules of axe: all of them, and of each other theme the one that its colours can break."""
 WIDTHS = (280, 600)
+TRAININGS = [state for state in STATES if state.startswith("run")]
 HEARD = "#jupyterhub-gpu-panel .jp-gpu-Heard"
 COUNT_CHANGES = """([selector, name]) => {
   window[name] = 0;
@@ -143,7 +154,7 @@ def test_the_words_fit_in_other_languages_too(
             assert live.cut_off() == []
             picture(live.panel, f"{state}-{language}")
         assert live.findings(axe_source()) == []
-        for state in ("service-away", "detached", "gpu-lost", "monitoring-silent"):
+        for state in ("service-away", "detached", "gpu-lost", "monitoring-silent", *TRAININGS):
             made, in_english = STATES[state]
             live.show(made)
             settle(page)
@@ -201,6 +212,69 @@ def test_one_of_many_gpus_is_opened_by_keyboard(live: LivePage) -> None:
     button.press("Enter")
     expect(button).to_have_attribute("aria-expanded", "true")
     expect(live.panel.get_by_role("img", name="In use in the last 10 min")).to_be_visible()
+
+
+def test_a_training_is_asked_more_time_and_a_notice_for_by_keyboard(
+    live: LivePage, service: PanelService, picture: Picture
+) -> None:
+    tell_first(live, "run-ends-too-late")
+    panel, page = live.panel, live.page
+    bar = panel.get_by_role("progressbar", name="Training mnist")
+    expect(bar).to_have_attribute("aria-valuenow", "68")
+    expect(panel.get_by_text("Your training ends about")).to_have_count(2)  # on the page, and to be heard
+    toast = page.locator(".Toastify").get_by_text("Your training ends about")
+    expect(toast).to_have_count(1)
+    picture(page, "training-too-long")
+    panel.get_by_role("checkbox", name="Tell me by mail when it ends").focus()
+    asked: list[str] = []
+    page.route(
+        "**/gpu/training-notice?*", lambda route: (asked.append(route.request.url), route.fulfill(status=204))[1]
+    )
+    page.keyboard.press("Space")
+    expect(panel.get_by_role("checkbox")).to_be_checked()
+    assert asked[0].endswith("gpu/training-notice?run=a1b2c3d4e5f60718&on=1")
+    before = service.extends
+    page.keyboard.press("Tab")
+    assert focused(page) == "Ask for more time"
+    page.keyboard.press("Enter")
+    until(lambda: service.extends == before + 1, page)
+    tell(live, "run")
+    expect(panel.get_by_text("Your training ends about")).to_have_count(0)
+    expect(toast).to_have_count(0)
+    page.unroute_all()
+
+
+def test_the_end_of_a_training_that_the_page_saw_is_a_notification_and_is_heard(live: LivePage) -> None:
+    tell_first(live, "run")
+    expect(live.page.locator(".jp-gpu-Status button")).to_contain_text("training 68\u00a0% · 25\u00a0min left")
+    polite = live.panel.locator("[aria-live=polite]")
+    live.page.evaluate(COUNT_CHANGES, [HEARD, "heard"])
+    live.push(runs(a_run(steps=13_700, left_seconds=1470.0)))
+    expect(live.panel.get_by_role("progressbar")).to_be_visible()
+    assert live.page.evaluate("window.heard") == 0, "what moves is not read out"
+    tell(live, "run-done")
+    expect(polite).to_contain_text("mnist: Done at")
+    expect(live.page.locator(".Toastify").get_by_text("mnist: Done at")).to_have_count(1)
+
+
+def test_an_example_and_the_test_of_the_gpu_open_as_copies_that_overwrite_nothing(
+    live: LivePage, server: UserServer
+) -> None:
+    mine = server.work / "test-my-gpu.ipynb"
+    mine.write_text("mine")
+    tell_first(live, "training")
+    live.panel.get_by_text("Show the time left of your training").press("Enter")
+    live.panel.get_by_role("button", name="any loop").press("Enter")
+    expect(live.page.locator(".lm-TabBar-tabLabel", has_text="loop.ipynb")).to_be_visible()
+    live.page.evaluate("window.jupyterapp.commands.execute('jupyterhub-gpu:test')")
+    expect(live.page.locator(".lm-TabBar-tabLabel", has_text="test-my-gpu-1.ipynb")).to_be_visible()
+    assert mine.read_text() == "mine"
+    assert sorted(path.name for path in server.work.glob("*.ipynb") if "gpu" in path.name or "loop" in path.name) == [
+        "loop.ipynb",
+        "test-my-gpu-1.ipynb",
+        "test-my-gpu.ipynb",
+    ]
+    end_kernels(server)
 
 
 def test_the_status_bar_opens_the_panel_by_keyboard(live: LivePage) -> None:
@@ -309,7 +383,7 @@ def test_at_twice_the_size_nothing_is_cut_off(browser: Browser, server: UserServ
         live.open()
         expect(page.locator("#jp-left-stack")).to_be_hidden()  # so narrow a window has room for one of the two
         live.widen(280)
-        for state in ("countdown", "share", "monitoring", "sixty-four-gpus"):
+        for state in ("countdown", "share", "monitoring", "run-ends-too-late", "runs", "sixty-four-gpus"):
             tell(live, state)
             assert live.cut_off() == []
         picture(live.panel, "zoomed")
