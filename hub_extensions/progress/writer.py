@@ -275,7 +275,7 @@ class ProgressRun:
         return {
             "version": 1, "run": self._run, "pid": self._pid, "born": self._born,
             "name": self.name, "library": self.library, "state": self.state,
-            "started": round(self._started, 3), "at": round(time.time(), 3),
+            "started": round(self._started, 6), "at": round(time.time(), 6),
             "steps": self.steps, "start": whole(self.start) or 0, "total": whole(self.total),
             "epochs": whole(self.epochs), "epoch_steps": whole(self.epoch_steps), "patience": whole(self.patience),
             "first": self.first if self.first is None else short(self.first),

@@ -1,4 +1,4 @@
-"""Each test has a folder of its own for progress files."""
+"""A folder for the progress files, stand-ins for the libraries of trainings, and IPython: all anew for each test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 LIBRARIES = Path(__file__).with_name("libraries")
 
@@ -29,3 +30,14 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         hook = name.startswith("hub_extensions.progress.") and name != "hub_extensions.progress.writer"
         if hook or str(LIBRARIES) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    """IPython as a kernel has it, with our extension loaded."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
+    shell.run_cell("%load_ext hub_extensions.progress")
+    yield shell
+    InteractiveShell.clear_instance()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,6 @@ from tests.progress.files import read_run, read_runs
 
 pytestmark = pytest.mark.usefixtures("libraries")
 Cell = Callable[[str], Any]
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance()
-    shell.run_cell("%load_ext hub_extensions.progress")
-    yield shell
-    InteractiveShell.clear_instance()
 
 
 @pytest.fixture

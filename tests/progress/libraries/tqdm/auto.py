@@ -1,3 +1,3 @@
-from .notebook import tqdm
+from .notebook import tqdm, trange
 
-__all__ = ["tqdm"]
+__all__ = ["tqdm", "trange"]

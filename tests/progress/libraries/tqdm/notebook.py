@@ -14,4 +14,8 @@ class tqdm_notebook(std_tqdm):  # noqa: N801
             super().close()
 
 
+def trange(*args: int, **kwargs: Any) -> tqdm_notebook:
+    return tqdm_notebook(range(*args), **kwargs)
+
+
 tqdm = tqdm_notebook
