@@ -183,6 +183,10 @@ async def test_a_servers_token_reads_keeps_and_reports_its_own_server_only(servi
     await service.ask("POST", "api/server/report?user=ben&server=thesis", "ada-thesis", report)
     await service.ask("POST", "api/server/keep?user=ben", "ada-thesis", {"user": "ben", "server": "thesis"})
     await service.ask("POST", "api/server/give-back?user=ben", "ada-thesis", {"cpu": True})
+    await service.ask("POST", "api/server/extend?user=ben", "ada-thesis", {"user": "ben", "server": "thesis"})
+    ended = {"run": "0123456789abcdef", "name": "", "state": "done", "started": "2026-11-01T11:00:00Z",
+             "ended": "2026-11-01T12:00:00Z"}  # fmt: skip
+    await service.ask("POST", "api/server/training-ended?user=ben", "ada-thesis", ended)
     progress = {"at": "2026-11-01T12:00:00Z", "left_seconds": 60}
     answer = await service.ask("POST", "api/server/progress?user=ben", "ada-thesis", progress)
     assert (answer.code, answer.body) == (204, b"")
@@ -190,6 +194,8 @@ async def test_a_servers_token_reads_keeps_and_reports_its_own_server_only(servi
         ("report", "ada", "thesis"),
         ("keep", "ada", "thesis"),
         ("give-back", "ada", "thesis"),
+        ("extend", "ada", "thesis"),
+        ("training-ended", "ada", "thesis"),
         ("progress", "ada", "thesis"),
     ]
 
