@@ -168,7 +168,8 @@ class ProgressRun:
         self.groups: list[float] = []
         self.rest_steps, self.rest = 0, 0.0
         self.edge: float = 1
-        self.due = self._last = time.perf_counter()
+        self._added = 0
+        self.due = self._last = self._latest = time.perf_counter()
         self._started = time.time()
         self._run, self._pid = os.urandom(8).hex(), os.getpid()
         self._lock = threading.Lock()
@@ -201,19 +202,27 @@ class ProgressRun:
                 since the last call.
             now: `time.perf_counter` at the end of the last step, if it was not right now.
         """
-        now = time.perf_counter() if now is None else now
-        with self._lock:
-            new = steps - self.steps
-            if new > 0 and self.state == RUNNING:
-                each = max(0.0, now - self._last) / new
-                self.steps, self._last = steps, now
-                if self.first is None:
-                    self.first, new = each, new - 1
-                while new > 0:
-                    new = self._fill_group(new, each)
-                self.edge = self.steps + self.group_steps - self.rest_steps
-            if now >= self.due:
-                self.write()
+        if now is None:
+            now = time.perf_counter()
+        if steps > self.steps:
+            self.steps, self._latest = steps, now
+        if steps >= self.edge or now >= self.due:
+            with self._lock:
+                self._add_steps()
+                if now >= self.due:
+                    self.write()
+
+    def _add_steps(self) -> None:
+        """Add the steps that were reported since the last call to the durations."""
+        new = self.steps - self._added
+        if new > 0 and self.state == RUNNING:
+            each = max(0.0, self._latest - self._last) / new
+            self._added, self._last = self.steps, self._latest
+            if self.first is None:
+                self.first, new = each, new - 1
+            while new > 0:
+                new = self._fill_group(new, each)
+            self.edge = self._added + self.group_steps - self.rest_steps
 
     def _fill_group(self, steps: int, each: float) -> int:
         """Add steps of `each` seconds to the unfinished group; return how many did not fit into it."""
@@ -232,6 +241,7 @@ class ProgressRun:
         """End the run, and write its file for the last time. A run that has ended stays as it is."""
         with self._lock:
             if self.state == RUNNING:
+                self._add_steps()
                 self.state, self.edge = state, math.inf
                 self.write()
                 self.due = math.inf
