@@ -49,7 +49,7 @@ class EvaluationRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Trainings:
+class TrainingFile:
     """The rows of a file, as arrays with one value for each training.
 
     Attributes:
@@ -74,7 +74,7 @@ class Trainings:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class PredictionScore:
     """How well left-out trainings were predicted.
 
     Attributes:
@@ -106,14 +106,14 @@ class Predictions:
     predicted: FloatArray
     widths: FloatArray
 
-    def score(self, epochs: float | None = None) -> Score:
+    def score(self, epochs: float | None = None) -> PredictionScore:
         """Return how good they are, for all trainings or for those of one number of epochs."""
         chosen = np.ones(len(self.times), dtype=bool) if epochs is None else self.epochs == epochs
         times = self.times[chosen]
         errors = times - self.predicted[chosen]
         spread, off = float(((times - times.mean()) ** 2).sum()), np.abs(errors) / times
         r2 = 1 - float((errors**2).sum()) / spread if spread > 0 else None
-        return Score(len(times), r2, float(off.mean()), float((off <= self.widths[chosen]).mean()))
+        return PredictionScore(len(times), r2, float(off.mean()), float((off <= self.widths[chosen]).mean()))
 
 
 def evaluate(path: Path, console: Console) -> None:
@@ -154,7 +154,7 @@ def _add(table: Table, name: str, found: Predictions, thesis: str | None) -> Non
         )
 
 
-def predictions(trainings: Trainings) -> Predictions:
+def predictions(trainings: TrainingFile) -> Predictions:
     """Fit the model to 80 % of the trainings and predict the others, `SPLITS` times."""
     steps, times, epochs = trainings.steps, trainings.times, trainings.epochs
     features = np.stack([np.ones_like(steps), steps, steps * trainings.batches], axis=1)
@@ -178,7 +178,7 @@ def _joined(some: Sequence[Predictions]) -> Predictions:
     )
 
 
-def read(path: Path) -> list[Trainings]:
+def read(path: Path) -> list[TrainingFile]:
     """Return the trainings of a file, or of each ``*.csv`` and ``*_classification`` file of a folder.
 
     Raises:
@@ -190,7 +190,7 @@ def read(path: Path) -> list[Trainings]:
     return [_read(file) for file in files]
 
 
-def _read(file: Path) -> Trainings:
+def _read(file: Path) -> TrainingFile:
     try:
         with file.open(encoding="utf-8-sig", newline="") as text:
             rows = csv.reader(text, strict=True)
@@ -209,7 +209,7 @@ def _read(file: Path) -> Trainings:
     found = [_row(f"{file}, line {line}", row, columns) for line, row in lines]
     if len(found) < FEWEST_ROWS:
         raise EvaluationRefused(f"{file}: {len(found)} trainings; at least {FEWEST_ROWS} are needed.")
-    return Trainings(file, *(np.array([row[name] for row in found]) for name in NEEDED))
+    return TrainingFile(file, *(np.array([row[name] for row in found]) for name in NEEDED))
 
 
 def _row(where: str, row: Sequence[str], columns: Sequence[str]) -> dict[str, float]:
