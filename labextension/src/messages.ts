@@ -188,6 +188,7 @@ export interface ServerState {
   name: string;
   extend: Keep | null;
   can_notify: boolean;
+  size: Reason[];
 }
 
 /** Everything that the panel shows. */

@@ -200,6 +200,8 @@ class ServerState:
         extend: how often the user may still put off the end of the lifetime, whether or not it is near; `None` if the
             lifetime of this server cannot be extended.
         can_notify: whether a notice to this user can be sent by mail or webhook.
+        size: what the user is told about the size of the GPU after the announced stop, such as that a smaller one would
+            have been enough; empty without such a stop.
     """
 
     user: str
@@ -226,3 +228,4 @@ class ServerState:
     name: str = ""
     extend: Keep | None = None
     can_notify: bool = False
+    size: tuple[Reason, ...] = ()

@@ -29,11 +29,13 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.stops import Withdrawal
 from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.usage import end_of_cull
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import MISSED_ENDS, read_missed_ends
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transactions
 from hub_extensions.hub_service.engine.stops.runner import StopRunner
+from hub_extensions.hub_service.engine.uses.usage import size_sentences
 from hub_extensions.hub_service.engine.views import presenters
 from hub_extensions.hub_service.engine.views.cull_audit import EXTENDED, KEPT, distrusted_row, kept_row
 
@@ -241,6 +243,12 @@ class ServerView:
         keep = self._keep_budget(facts, decision) if facts and decision else None
         allowed = presenters.allowed(self.state.availability(), *self.state.hub_view.people.get(user, ((), False)))
         closed = self.state.closings()
+        countdown = self._countdown(facts, decision) if facts and decision else None
+        size = (
+            size_sentences(self.state, facts.lease, end_of_cull(decision.cause))
+            if facts and decision and countdown
+            else ()
+        )
         return messages.ServerState(
             user=user,
             server=server,
@@ -252,7 +260,7 @@ class ServerView:
             memory_enforced=offer.memory_enforced if offer else True,
             simulated=device.simulated if device else False,
             lease_state=lease.state.value if lease else "none",
-            countdown=self._countdown(facts, decision) if facts and decision else None,
+            countdown=countdown,
             keep=keep,
             ends_at=self._latest(lease, decision),
             save=self.state.is_being_stopped(user, server),
@@ -266,6 +274,7 @@ class ServerView:
             idle_below_percent=self.state.policy_of(user, offer_id).idle_below_percent,
             extend=self._extend_budget(facts) if facts else None,
             can_notify=self.can_notify(user),
+            size=size,
         )
 
     def _latest(self, lease: Lease | None, decision: CullDecision | None) -> datetime | None:
