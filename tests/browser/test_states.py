@@ -232,10 +232,10 @@ def test_a_training_is_asked_more_time_and_a_notice_for_by_keyboard(
     )
     page.keyboard.press("Space")
     expect(panel.get_by_role("checkbox")).to_be_checked()
-    assert asked[0].endswith("gpu/training-notice?run=a1b2c3d4e5f60718&on=1")
+    assert "gpu/training-notice?run=a1b2c3d4e5f60718&on=1" in asked[0]
     before = service.extends
     page.keyboard.press("Tab")
-    assert focused(page) == "Ask for more time"
+    assert focused(page) == "Ask for more time (2\xa0h)"
     page.keyboard.press("Enter")
     until(lambda: service.extends == before + 1, page)
     tell(live, "run")
