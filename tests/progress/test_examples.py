@@ -37,6 +37,7 @@ def cells(name: str, kind: str = "code") -> list[str]:
     return ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == kind]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize("name", RUNS)
 def test_an_example_runs_and_is_shown(

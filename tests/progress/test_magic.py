@@ -14,7 +14,7 @@ from hub_extensions import progress
 from hub_extensions.progress import writer
 from tests.progress.files import read_run, read_runs
 
-pytestmark = pytest.mark.usefixtures("libraries")
+pytestmark = [pytest.mark.usefixtures("libraries"), pytest.mark.slow]
 Cell = Callable[[str], Any]
 
 
