@@ -124,7 +124,7 @@ function First({
         <p className="jp-gpu-Warning">{silent}</p>
       )}
       {details.map(text => (text === '' ? null : <p key={text}>{text}</p>))}
-      {server?.can_notify && (training.notify || whole >= NOTICE_MS) ? (
+      {server?.can_notify && !training.outside && (training.notify || whole >= NOTICE_MS) ? (
         <p>
           <label>
             <input
