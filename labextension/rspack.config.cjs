@@ -13,9 +13,11 @@ const SINGLETON = `var resolveHandler = function(data) {
   return function() { return loadSingleton(data.shareScope, data.shareKey); };
 };
 `;
+/** What is required of each module: only the other ways read it. */
+const REQUIRED = /, import: null, requiredVersion: "[^"]*", strictVersion: false, [^}]*(?= \})/g;
 
 /**
- * Leaves the other ways out of the runtime: 1.1 kB, packed. They would only write to the console that JupyterLab has
+ * Leaves the other ways out of the runtime: 1.2 kB, packed. They would only write to the console that JupyterLab has
  * another version of a module than the panel was built with.
  */
 class OnlySingletons {
@@ -30,7 +32,7 @@ class OnlySingletons {
           ) {
             throw new Error('a shared module is not found as rspack.config.cjs expects');
           }
-          source.source = Buffer.from(runtime.replace(CHOICE, SINGLETON));
+          source.source = Buffer.from(runtime.replace(CHOICE, SINGLETON).replace(REQUIRED, ''));
         }
       });
     });

@@ -47,7 +47,6 @@ function unsavedPaths(app: JupyterFrontEnd, manager: IDocumentManager | null): s
 
 const model: JupyterFrontEndPlugin<IGpuModel> = {
   id: 'jupyterhub-gpu:model',
-  description: "Knows this server's GPU and when the server stops.",
   autoStart: true,
   provides: IGpuModel,
   optional: [ITranslator, ISettingRegistry],
@@ -82,7 +81,6 @@ const model: JupyterFrontEndPlugin<IGpuModel> = {
 
 const panel: JupyterFrontEndPlugin<void> = {
   id: 'jupyterhub-gpu:panel',
-  description: 'The GPU panel in the right sidebar.',
   autoStart: true,
   requires: [IGpuModel, JupyterFrontEnd.IPaths],
   optional: [ITranslator, ILayoutRestorer, ILabShell, ISettingRegistry, IDocumentManager],
@@ -117,7 +115,6 @@ const panel: JupyterFrontEndPlugin<void> = {
 
 const status: JupyterFrontEndPlugin<void> = {
   id: 'jupyterhub-gpu:status',
-  description: "The GPU's numbers in the status bar.",
   autoStart: true,
   requires: [IGpuModel],
   optional: [IStatusBar, ITranslator],
@@ -145,7 +142,6 @@ const status: JupyterFrontEndPlugin<void> = {
 
 const commands: JupyterFrontEndPlugin<void> = {
   id: 'jupyterhub-gpu:commands',
-  description: 'Commands for the palette, the menu and shortcuts.',
   autoStart: true,
   requires: [IGpuModel],
   optional: [ITranslator, ICommandPalette, ILabShell, ILauncher],
@@ -161,7 +157,6 @@ const commands: JupyterFrontEndPlugin<void> = {
 
 const warning: JupyterFrontEndPlugin<void> = {
   id: 'jupyterhub-gpu:warning',
-  description: 'Warns before this server stops.',
   autoStart: true,
   requires: [IGpuModel],
   optional: [ITranslator],
@@ -178,7 +173,6 @@ const warning: JupyterFrontEndPlugin<void> = {
 
 const save: JupyterFrontEndPlugin<void> = {
   id: 'jupyterhub-gpu:save',
-  description: 'Saves the open notebooks before this server stops.',
   autoStart: true,
   requires: [IGpuModel],
   optional: [IDocumentManager, ITranslator],
@@ -198,7 +192,6 @@ const save: JupyterFrontEndPlugin<void> = {
 
 const gone: JupyterFrontEndPlugin<IConnectionLost> = {
   id: 'jupyterhub-gpu:gone',
-  description: 'Says why this server was stopped, in the place of the hub’s box.',
   autoStart: true,
   provides: IConnectionLost,
   requires: [IGpuModel, JupyterFrontEnd.IPaths],
