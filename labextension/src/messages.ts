@@ -188,7 +188,7 @@ export interface ServerState {
   name: string;
   extend: Keep | null;
   can_notify: boolean;
-  size: Reason[];
+  size: string;
 }
 
 /** Everything that the panel shows. */

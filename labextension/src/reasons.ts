@@ -81,30 +81,6 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['at', 'time'], ['text', 'text']],
     text: (trans, parts) => trans.__('From an administrator, at %1: %2', ...parts)
   }],
-  ['size-held', {
-    params: [['peak', 'text'], ['memory', 'text']],
-    text: (trans, parts) => trans.__('At most %1 of %2.', ...parts)
-  }],
-  ['size-enough', {
-    params: [['title', 'text'], ['memory', 'text']],
-    text: (trans, parts) => trans.__('%1 (%2) would have been enough.', ...parts)
-  }],
-  ['size-enough-free', {
-    params: [['title', 'text'], ['memory', 'text']],
-    text: (trans, parts) => trans.__('%1 (%2) would have been enough; one was free when you asked.', ...parts)
-  }],
-  ['size-enough-less', {
-    params: [['title', 'text'], ['memory', 'text'], ['less', 'duration']],
-    text: (trans, parts) => trans.__('%1 (%2) would have been enough; you would have waited %3 less.', ...parts)
-  }],
-  ['size-busy', {
-    params: [['percent', 'number']],
-    text: (trans, parts) => trans.__('It was busy %1 % of the time; on a smaller one it takes longer.', ...parts)
-  }],
-  ['size-larger', {
-    params: [['title', 'text'], ['memory', 'text']],
-    text: (trans, parts) => trans.__('%1 (%2) is the next to ask for: the memory was full when the server broke down.', ...parts)
-  }],
   ['rule', {
     params: [['idle', 'duration'], ['warn', 'duration']],
     text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 (you are warned %2 before).', ...parts)

@@ -9,7 +9,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { COMES_BACK, isPast } from './end.js';
 import { reasonText, unreachedText } from './format.js';
-import type { Countdown, EndEvent, Reason, ServerState, Snapshot } from './messages';
+import type { Countdown, EndEvent, ServerState, Snapshot } from './messages';
 import type { Connection } from './model';
 import { clock, duration, exactly } from './units.js';
 
@@ -26,8 +26,8 @@ export interface IStop {
   countdown: Countdown;
   /** Seconds for which the GPU had been idle; null if that is not known. */
   idle: number | null;
-  /** What the service said about the size of the GPU; may be empty. */
-  size: readonly Reason[];
+  /** What the service said about the size of the GPU, in the user's language; "" for nothing. */
+  size: string;
 }
 
 /** What the model knows of the server. */
@@ -51,7 +51,7 @@ export function stopOf({ connection, end, snapshot }: IKnown, now: number): ISto
   }
   const at = Math.min(Date.parse(countdown.stops_at), now);
   const server = snapshot?.server ?? null;
-  return { at, countdown, idle: idleAt(at, end, server), size: server?.size ?? [] };
+  return { at, countdown, idle: idleAt(at, end, server), size: server?.size ?? '' };
 }
 
 /** Idle seconds at the stop: the last event's value, which is some seconds old, but at least the limit. */
@@ -70,23 +70,9 @@ export function stopTitle(stop: IStop, now: number, trans: TranslationBundle): s
   return trans.__('Your server was stopped at %1', clock(stop.at, now));
 }
 
-/** "Its GPU was idle for 3 min. A small GPU (4.75 GiB) would have been enough.": why, and whether the size was right. */
+/** Why it was stopped, and the service's sentences about the size of its GPU: "Its GPU was idle for 3 min. …". */
 export function stopReason(stop: IStop, now: number, trans: TranslationBundle): string {
-  return [causeText(stop, now, trans), ...sizeTexts(stop, now, trans)].join(' ');
-}
-
-function sizeTexts({ size }: IStop, now: number, trans: TranslationBundle): string[] {
-  const ours: Record<string, string> = {
-    'A small GPU': trans.__('A small GPU'),
-    'A medium GPU': trans.__('A medium GPU'),
-    'A large GPU': trans.__('A large GPU'),
-    'An extra large GPU': trans.__('An extra large GPU')
-  };
-  return size.map(each => {
-    const params = { ...each.params };
-    params.title = ours[params.title ?? ''] ?? params.title ?? '';
-    return reasonText({ ...each, params }, now, trans);
-  });
+  return `${causeText(stop, now, trans)} ${stop.size}`.trim();
 }
 
 function causeText(stop: IStop, now: number, trans: TranslationBundle): string {

@@ -201,7 +201,7 @@ class ServerState:
             lifetime of this server cannot be extended.
         can_notify: whether a notice to this user can be sent by mail or webhook.
         size: what the user is told about the size of the GPU after the announced stop, such as that a smaller one would
-            have been enough; empty without such a stop.
+            have been enough, in the language of the user's last page; "" without such a stop.
     """
 
     user: str
@@ -228,4 +228,4 @@ class ServerState:
     name: str = ""
     extend: Keep | None = None
     can_notify: bool = False
-    size: tuple[Reason, ...] = ()
+    size: str = ""

@@ -101,14 +101,6 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "gpu-in-use": "Its GPU is in use.",
     "gpu-used-just-now": "Its GPU was used just now.",
     "use-not-known": "The use of its GPU is not known, so it is not stopped for idleness.",
-    # after a use: was its GPU the right size?
-    "size-held": "At most {peak} of {memory}.",
-    "size-enough": "{title} ({memory}) would have been enough.",
-    "size-enough-free": "{title} ({memory}) would have been enough; one was free when you asked.",
-    "size-enough-less": "{title} ({memory}) would have been enough; you would have waited {less:duration} less.",
-    "size-busy": "It was busy {percent:number} % of the time; on a smaller one it takes longer.",
-    "size-unused": "Its GPU was not used; CPU only would have been enough.",
-    "size-larger": "{title} ({memory}) is the next to ask for: the memory was full when the server broke down.",
     # when it stops by itself
     "rule": "Stops when its GPU is idle for {idle:duration} (you are warned {warn:duration} before).",
     "rule-at-most": (

@@ -164,17 +164,14 @@ def advice_text(record: UsageRecord, offers: Sequence[GpuOffer | OfferState]) ->
     fitting = by_id.get(OfferId(record.smaller_would_do)) if record.smaller_would_do else None
     if fitting is None or fitting.memory_bytes is None or not ROOM * peak <= fitting.memory_bytes < own.memory_bytes:
         return ()
+    said = [held, explain("size-enough", **_named(fitting))]
     minutes = 0 if record.waited_seconds is None else int(record.waited_seconds // MINUTE)
-    if record.advice != ENOUGH_WAS_FREE:
-        enough = explain("size-enough", **_named(fitting))
-    elif minutes:
-        enough = explain("size-enough-less", less=timedelta(minutes=minutes), **_named(fitting))
-    else:
-        enough = explain("size-enough-free", **_named(fitting))
+    if record.advice == ENOUGH_WAS_FREE:
+        said.append(explain("size-less-wait", less=timedelta(minutes=minutes)) if minutes else explain("size-was-free"))
     busy = record.mean_use_percent
-    if busy is None or busy < BUSY_PERCENT:
-        return held, enough
-    return held, enough, explain("size-busy", percent=round(busy))
+    if busy is not None and busy >= BUSY_PERCENT:
+        said.append(explain("size-busy", percent=round(busy)))
+    return tuple(said)
 
 
 def _named(offer: GpuOffer | OfferState) -> dict[str, str]:

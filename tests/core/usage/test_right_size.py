@@ -126,12 +126,12 @@ WAS_FREE = {"smaller_would_do": SMALL, "advice": ENOUGH_WAS_FREE}
         (use(3.1, **ENOUGH_SMALL), "At most 3.1 of 19.6 GiB. A small GPU (4.75 GiB) would have been enough."),
         (
             use(3.1, **WAS_FREE),
-            "At most 3.1 of 19.6 GiB. A small GPU (4.75 GiB) would have been enough; one was free when you asked.",
+            "At most 3.1 of 19.6 GiB. A small GPU (4.75 GiB) would have been enough. One was free when you asked.",
         ),
         (
             use(3.1, waited_seconds=725.0, **WAS_FREE),
-            "At most 3.1 of 19.6 GiB. A small GPU (4.75 GiB) would have been enough; "
-            "you would have waited 12 min less.",
+            "At most 3.1 of 19.6 GiB. A small GPU (4.75 GiB) would have been enough. "
+            "You would have waited 12 min less.",
         ),
         (
             use(3.1, mean_use_percent=88.2, **ENOUGH_SMALL),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 
+from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import Cause, CullDecision, CullPolicy, Evidence, ServerFacts
@@ -28,7 +29,7 @@ from hub_extensions.core.notices import (
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.stops import Withdrawal
-from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain, translated
 from hub_extensions.core.usage import end_of_cull
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import MISSED_ENDS, read_missed_ends
@@ -244,11 +245,11 @@ class ServerView:
         allowed = presenters.allowed(self.state.availability(), *self.state.hub_view.people.get(user, ((), False)))
         closed = self.state.closings()
         countdown = self._countdown(facts, decision) if facts and decision else None
-        size = (
-            size_sentences(self.state, facts.lease, end_of_cull(decision.cause))
-            if facts and decision and countdown
-            else ()
-        )
+        size = ""
+        if facts and decision and countdown:
+            t = catalogue_for(self.state.notices.languages.get(user, self.state.notices.usual))
+            said = size_sentences(self.state, facts.lease, end_of_cull(decision.cause))
+            size = " ".join(translated(each, t) for each in said)
         return messages.ServerState(
             user=user,
             server=server,

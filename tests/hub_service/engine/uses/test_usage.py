@@ -14,7 +14,6 @@ from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Ended, Report, Started, Stopped, UsageRecord
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import LeaseState
-from hub_extensions.core.text.reasons import as_text
 from hub_extensions.core.usage import Figure, Minute, UseEnd
 from hub_extensions.hub_service.engine.line.reconcile import MISSING
 from tests.fakes.machine import HubAsTold, large, small
@@ -141,7 +140,7 @@ def sample(r: Room, used: float | None, memory: int | None = None) -> DeviceSamp
 @pytest.mark.programs
 async def test_who_did_not_need_so_much_is_told_after_the_use_but_not_after_the_next_two(tmp_path: Path) -> None:
     hub, hands = HubAsTold(), Hands()
-    enough = "A small GPU (4.75 GiB) would have been enough; one was free when you asked."
+    enough = "A small GPU (4.75 GiB) would have been enough. One was free when you asked."
     found: list[tuple[str | None, str, bool, bool]] = []
     for _ in range(4):
         async with room(tmp_path, small(0), large(), hub=hub, hands=hands) as r:  # each on a restarted service
@@ -154,7 +153,7 @@ async def test_who_did_not_need_so_much_is_told_after_the_use_but_not_after_the_
                 await r.engine.stop_runner.decide_all()
                 hands.pass_time(timedelta(seconds=20))
             state = r.engine.server_state("ada", "")
-            shown = state is not None and enough in as_text(state.size)
+            shown = state is not None and enough in state.size
             child.kill()
             child.wait()
             await r.engine.stopped(Stopped("ada", "", asked=True))
