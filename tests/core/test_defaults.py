@@ -50,7 +50,7 @@ def test_where_nobody_said_anything_it_is_no_and_none() -> None:
         ),
         **dict.fromkeys(("TemplateFacts.count", "DeviceKind.replicas", "Pool.replicas", "PodGpu.devices"), 1),
         **dict.fromkeys(("UsageRecord.devices", "Use.devices", "Wish.devices"), 1),
-        **dict.fromkeys(("Ticket.attempt", "RecheckFailure.times"), 1),
+        **dict.fromkeys(("Ticket.attempt", "RecheckFailure.times", "TrainingHistory.version"), 1),
         "SimulationState.whole": 1000,
         "Rules.shift_counts": 20,
         "Rules.batches": 2,
