@@ -93,7 +93,8 @@ def judged(claim: Progress | None, report: Progress, now: datetime) -> tuple[Pro
 
     The first report of a run is judged until its end, so that a report which always repeats the same time left is seen
     to be wrong. A later report replaces it if it corrects it in time: its end comes so much earlier that the first
-    report would be missed.
+    report would be missed. A report with the spread `NO_INFORMATION` withdraws it, because the end is not known any more
+    or the program was interrupted. Then it is missed only if its end is already too late.
 
     Args:
         claim: the report that is judged. `None` without an earlier one.
@@ -103,11 +104,11 @@ def judged(claim: Progress | None, report: Progress, now: datetime) -> tuple[Pro
     Returns:
         The report that is judged next, `None` without one, and whether the end that `claim` reported was missed.
     """
-    ended = report.left_seconds == 0
-    missed = claim is not None and is_missed(claim, now, ended=ended)
-    if ended:
+    is_withdrawn, ended = report.spread >= NO_INFORMATION, report.left_seconds == 0
+    missed = claim is not None and is_missed(claim, now, ended=ended and not is_withdrawn)
+    if ended or is_withdrawn:
         return None, missed
-    if claim is None or missed or claim.spread >= NO_INFORMATION:
+    if claim is None or missed:
         return report, missed
     corrects = (now - claim.at).total_seconds() + report.left_seconds < claim.left_seconds / FACTOR
     return (report if corrects else claim), False

@@ -100,12 +100,12 @@ def test_an_end_is_missed_by_more_than_a_factor_of_two(
     assert is_missed(Progress(NOW - after, left, spread), NOW, ended=ended) is missed
 
 
-def misses(*reports: tuple[float, float]) -> list[float]:
-    """At which minutes an end is found to be missed, of reports (minute, seconds left)."""
+def misses(*reports: tuple[float, ...]) -> list[float]:
+    """At which minutes an end is found to be missed, of reports (minute, seconds left, spread if it is not 0.1)."""
     claim, found = None, []
-    for minute, left in reports:
+    for minute, left, *spread in reports:
         now = NOW + minute * MINUTE
-        claim, missed = judged(claim, Progress(now, left, 0.1), now)
+        claim, missed = judged(claim, Progress(now, left, *(spread or [0.1])), now)
         found += [minute] if missed else []
     return found
 
@@ -123,12 +123,18 @@ def misses(*reports: tuple[float, float]) -> list[float]:
         ([(minute, 60) for minute in range(13)], [4, 8, 12]),
         ([(minute, 0 if minute % 2 else 60) for minute in range(20)], []),
         ([(0, 0), (1, 0)], []),
+        ([(0, 3600), (5, 3300, 1.0), (300, 0)], []),
+        ([(0, 3600), (5, 3300, 1.0), (300, 3600), (310, 0)], [310]),
+        ([(0, 3600), (122, 60, 1.0), (300, 0)], [122]),
+        ([(0, 3600), (10, 0, 1.0)], []),
+        ([(0, 3600), (122, 0, 1.0)], [122]),
     ],
     ids=["right", "half as fast", "slower than half", "got faster", "left early", "left early, then right",
-         "waits at its end", "always a minute", "one short run after the other", "nothing"],
+         "waits at its end", "always a minute", "one short run after the other", "nothing", "withdrawn", "withdrawn, and another end reported",
+         "withdrawn too late", "interrupted", "interrupted too late"],
 )  # fmt: skip
 def test_the_first_report_of_a_run_is_judged_by_those_that_follow(
-    reports: list[tuple[float, float]], found: list[float]
+    reports: list[tuple[float, ...]], found: list[float]
 ) -> None:
     assert misses(*reports) == found
 
