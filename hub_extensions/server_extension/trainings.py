@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from hub_extensions.adapters.linux import procfs
-from hub_extensions.core.forecast.progress_file import RUNNING, ProgressFile
+from hub_extensions.core.forecast.progress_file import DONE, RUNNING, ProgressFile
 from hub_extensions.core.forecast.training import (
     NotedForecast,
     TimeLeft,
@@ -44,7 +44,6 @@ from hub_extensions.server_extension.training_history_file import TrainingHistor
 
 LOOK_SECONDS = 5.0
 MAX_PARENTS = 100
-FINISHED = "done"
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +178,7 @@ class Trainings:
         left = None
         if state == RUNNING:
             left = self._forecast(run, trace, offer)
-        elif state == FINISHED and trace.ours and run.run not in self._saved:
+        elif state == DONE and trace.ours and run.run not in self._saved:
             forecasts = past_forecasts(run, self._noted.get(run.run, ()))
             resumed = run.start > 0
             self._unsaved[run.run] = PastRun(

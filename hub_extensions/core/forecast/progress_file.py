@@ -27,7 +27,8 @@ MAX_SECONDS = 366 * 86_400.0  # of a step or a group of steps
 MAX_PID = 2**31 - 1
 LIBRARIES = ("loop", "tqdm", "keras", "lightning", "transformers", "fastai")
 RUNNING = "running"
-ENDED = ("done", "left", "failed")  # what a file can report; a run also ends as `VANISHED`
+DONE = "done"
+ENDED = (DONE, "left", "failed")  # what a file can report; a run also ends as `VANISHED`
 VANISHED = "vanished"
 
 _RUN = re.compile(r"[0-9a-f]{16}")

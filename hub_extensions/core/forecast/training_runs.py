@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core.forecast.progress import LONGEST
-from hub_extensions.core.forecast.progress_file import RUNNING, VANISHED
+from hub_extensions.core.forecast.progress import LONGEST, NO_INFORMATION
+from hub_extensions.core.forecast.progress_file import DONE, RUNNING, VANISHED
 from hub_extensions.core.forecast.training import (
     ABOUT,
     AT_MOST,
@@ -194,7 +194,8 @@ def next_report(last: Progress | None, runs: Sequence[Followed], now: datetime, 
 
     Of several runs, the end of the one with the most time left is reported. If one of them has no known end, the server
     has none either: then nothing is reported, and a reported end is withdrawn by a spread of 1. 0 seconds are left when
-    no run goes on, and no other has begun within `NEXT`, as one does in a loop of trainings.
+    no run goes on, and no other has begun within `NEXT`, as one does in a loop of trainings. A run that ended in another
+    way than `DONE` withdraws the reported end at once, so that an interruption does not make the report a wrong one.
 
     Args:
         last: the previous report; `None` before the first one.
@@ -206,19 +207,27 @@ def next_report(last: Progress | None, runs: Sequence[Followed], now: datetime, 
     ours = [each for each in runs if each.trace.ours]
     going = [each for each in ours if each.running]
     known = [(each.run, each.left) for each in going if each.left is not None and each.left.bound in (ABOUT, AT_MOST)]
-    if known and len(known) == len(going):
+    is_broken_off = (
+        last is not None
+        and last.left_seconds > 0
+        and last.spread < NO_INFORMATION
+        and any(each.state not in (RUNNING, DONE) and each.run.at >= last.at for each in ours)
+    )
+    if known and len(known) == len(going) and not is_broken_off:
         wanted = max((_progress(run, left, last) for run, left in known), key=_end)
         return wanted if last is None or _is_due(last, wanted, seconds) else None
     if last is None or last.left_seconds == 0:
         return None
     at = max(now, last.at)  # a report must not be dated before the last one
     if going:
-        return Progress(at, _expected(last, at), 1.0) if last.spread < 1 else None
+        return Progress(at, _expected(last, at), NO_INFORMATION) if last.spread < NO_INFORMATION else None
+    if is_broken_off or not ours:
+        return Progress(at, 0.0, NO_INFORMATION)
     return Progress(at, 0.0) if all(now - each.run.at >= NEXT for each in ours) else None
 
 
 def _is_due(last: Progress, wanted: Progress, seconds: float) -> bool:
-    if last.left_seconds == 0 or last.spread >= 1 > wanted.spread:
+    if last.left_seconds == 0 or last.spread >= NO_INFORMATION > wanted.spread:
         return True
     expected = _expected(last, wanted.at)
     changed = abs(wanted.left_seconds - expected) > CHANGED * expected

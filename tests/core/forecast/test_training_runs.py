@@ -239,10 +239,9 @@ def test_a_report_is_never_dated_before_the_last_one() -> None:
     assert found == Progress(NOW, 4980.0, 0.1)
 
 
-@pytest.mark.parametrize("state", ["done", "left", "failed", "vanished"])
-def test_the_end_of_the_last_run_is_reported_once(state: str) -> None:
+def test_the_end_of_the_last_run_is_reported_once() -> None:
     now = NOW + seconds(900)
-    ended = run(state=state, at=now - seconds(10))
+    ended = run(state="done", at=now - seconds(10))
     assert next_report(TOLD, [ended, run("b", at=now)], now, 5.0) != Progress(now, 0.0)
     assert next_report(TOLD, [ended], now, 5.0) == Progress(now, 0.0)
     assert next_report(Progress(now, 0.0), [ended], now + seconds(60), 60.0) is None
@@ -258,8 +257,28 @@ def test_a_loop_of_trainings_has_no_end_between_two_of_them() -> None:
     assert next_report(TOLD, [ended, run("b", left(1000), at=now)], now, 5.0) == Progress(now, 1000.0, 0.1)
 
 
-def test_an_end_is_reported_though_the_file_of_the_run_was_removed() -> None:
-    assert next_report(TOLD, [], NOW + seconds(5), 5.0) == Progress(NOW + seconds(5), 0.0)
+@pytest.mark.parametrize("state", ["left", "failed", "vanished"])
+def test_an_interruption_withdraws_the_reported_end_at_once(state: str) -> None:
+    """A user who stops a training early has not reported a wrong end."""
+    now = NOW + seconds(300)
+    interrupted = run(state=state, at=now - seconds(1))
+    found = next_report(TOLD, [interrupted], now, 5.0)
+    assert found == Progress(now, 0.0, 1.0)
+    assert next_report(found, [interrupted], now + seconds(60), 60.0) is None
+    again = [interrupted, run("b", left(3000), at=now)]
+    found = next_report(TOLD, again, now, 5.0)
+    assert found == Progress(now, 700.0, 1.0), "the next run does not inherit the reported end"
+    assert next_report(found, again, now + seconds(2), 2.0) == Progress(now, 3000.0, 0.1)
+
+
+def test_an_earlier_interruption_does_not_withdraw_a_later_end() -> None:
+    now = NOW + seconds(100)
+    runs = [run(state="left", at=NOW - seconds(500)), run("b", state="done", at=NOW + seconds(50))]
+    assert next_report(TOLD, runs, now, 60.0) == Progress(now, 0.0)
+
+
+def test_an_end_is_withdrawn_if_the_file_of_the_run_was_removed() -> None:
+    assert next_report(TOLD, [], NOW + seconds(5), 5.0) == Progress(NOW + seconds(5), 0.0, 1.0)
 
 
 def test_an_end_is_withdrawn_when_a_second_run_has_no_known_end() -> None:
