@@ -11,15 +11,17 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
 from heapq import nlargest
 from pathlib import Path
 from time import monotonic, thread_time
 from typing import NamedTuple
 
+from hub_extensions.adapters.linux import procfs
 from hub_extensions.core.forecast.progress_file import (
     MAX_READ_BYTES,
+    RUNNING,
     ProgressFile,
     ProgressFileError,
     read_progress_file,
@@ -28,6 +30,7 @@ from hub_extensions.core.forecast.progress_file import (
 VARIABLE = "JUPYTERHUB_GPU_PROGRESS"  # environment variable with the folder, for kernels and terminals
 NAME = "gpu-progress"
 MAX_FILES = 20
+MAX_LIVING = MAX_FILES // 2  # files of runs that go on which are read although `MAX_FILES` others are newer
 YOUNG_SECONDS = 600.0  # if all files are older, they are not looked at again until the folder changes
 SEARCH_SECONDS = 60.0
 """Interval at which all files are looked at. Between, it is the newest ones and those with a new name."""
@@ -89,6 +92,9 @@ class ProgressFolder:
     def read(self, now: datetime) -> tuple[ProgressFile, ...]:
         """Return the content of the `MAX_FILES` newest files that are valid.
 
+        The newest files of runs that go on are among them, even if other files are newer, because a run with slow steps
+        writes seldom.
+
         Args:
             now: wall-clock time.
         """
@@ -139,7 +145,7 @@ class ProgressFolder:
             self.left_out = {name: why for name, why in self.left_out.items() if name in names}
             names -= self._others
         found = {name: seen for name in names if (seen := _seen(folder, name)) is not None}
-        newest = nlargest(MAX_FILES, found, key=lambda name: found[name].modified)
+        newest = self._newest_of(found)
         if lists:
             self._others |= names.difference(newest)
             cost = thread_time() - cpu
@@ -154,6 +160,25 @@ class ProgressFolder:
             if known is None or known[0] != found[name]:
                 known = (found[name], self._content(folder, name, found[name], now))
             self._read[name] = known
+
+    def _newest_of(self, found: Mapping[str, _Seen]) -> list[str]:
+        """Return the names of the files to read, the newest first."""
+
+        def modified(name: str) -> int:
+            return found[name].modified
+
+        newest = nlargest(MAX_FILES, found, key=modified)
+        if len(found) > len(newest):
+            living = nlargest(MAX_LIVING, (name for name in self._running() if name in found), key=modified)
+            others = [name for name in newest if name not in living]
+            newest = sorted([*living, *others[: MAX_FILES - len(living)]], key=modified, reverse=True)
+        return newest
+
+    def _running(self) -> Iterator[str]:
+        """Yield the names of the files whose last content was a run that goes on, and whose process lives."""
+        for name, (_, file) in self._read.items():
+            if file is not None and file.run.state == RUNNING and is_alive(file):
+                yield name
 
     def _content(self, folder: int, name: str, seen: _Seen, now: datetime) -> ProgressFile | None:
         """Return the content of a file; `None` if it is left out."""
@@ -183,6 +208,20 @@ class ProgressFolder:
         if problem and not keep:
             self._read, self._listed, self._lists_at = {}, None, float("-inf")
         return tuple(file for _, file in self._read.values() if file is not None)
+
+
+def is_alive(file: ProgressFile) -> bool | None:
+    """Return whether the process of a run exists here; `None` if that cannot be seen."""
+    if procfs.start_time(os.getpid()) is None:
+        return None  # no /proc
+    started = procfs.start_time(file.pid) if file.born is None else file.born
+    if started is None:
+        return False
+    alive = procfs.liveness(file.pid, started)
+    if alive and file.born is None:
+        begun = datetime.now(timezone.utc).timestamp() - procfs.age_seconds(started)
+        alive = begun < file.run.started.timestamp() + 1.0  # otherwise the pid is another process's now
+    return alive
 
 
 def _problem_with(folder: os.stat_result) -> str:

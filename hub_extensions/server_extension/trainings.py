@@ -38,7 +38,7 @@ from hub_extensions.core.forecast.training_runs import (
 )
 from hub_extensions.core.messages import ServerState, Training
 from hub_extensions.core.text.reasons import explain
-from hub_extensions.server_extension.progress_folder import ProgressFolder
+from hub_extensions.server_extension.progress_folder import ProgressFolder, is_alive
 from hub_extensions.server_extension.service_client import RequestRefused
 from hub_extensions.server_extension.training_history_file import TrainingHistoryFile
 
@@ -167,7 +167,7 @@ class Trainings:
     def _follow(self, file: ProgressFile, offer: str, now: datetime) -> Followed | None:
         run = file.run
         before = self._traces.get(run.run, Trace())
-        alive = _is_alive(file)
+        alive = is_alive(file)
         ours = before.ours or (alive is True and _is_ours(file.pid, self._lease))
         trace = self._traces[run.run] = followed(before, run, alive, ours, now)
         if not is_shown(run, trace, alive, now):
@@ -218,20 +218,6 @@ class Trainings:
         if kind not in self._faults:
             self._faults.add(kind)
             log.exception("The trainings of this server cannot be followed as they should: %r", error)
-
-
-def _is_alive(file: ProgressFile) -> bool | None:
-    """Return whether the process of a run exists here; `None` if that cannot be seen."""
-    if procfs.start_time(os.getpid()) is None:
-        return None  # no /proc
-    started = procfs.start_time(file.pid) if file.born is None else file.born
-    if started is None:
-        return False
-    alive = procfs.liveness(file.pid, started)
-    if alive and file.born is None:
-        begun = datetime.now(timezone.utc).timestamp() - procfs.age_seconds(started)
-        alive = begun < file.run.started.timestamp() + 1.0  # otherwise the pid is another process's now
-    return alive
 
 
 def _is_ours(pid: int, lease: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hub_extensions.adapters.linux import procfs
 from hub_extensions.server_extension.progress_folder import ProgressFolder, folder_in
 from tests.core.forecast.test_progress_file import a_file
 
@@ -249,6 +250,35 @@ def test_of_many_files_the_20_newest_are_read(folder: ProgressFolder, caplog: py
     write(folder, 40)
     assert read(folder) == sorted(f"{number:02x}" for number in (*range(11, 30), 40))
     assert len(caplog.records) == 1
+
+
+def test_newer_files_do_not_push_out_a_run_that_goes_on(folder: ProgressFolder) -> None:
+    """A run with slow steps writes seldom, and a loop inside it leaves a file for each of its rounds."""
+    here = {"pid": os.getpid(), "born": procfs.start_time(os.getpid())}
+    for number, changes in ((1, here), (2, {**here, "state": "done"}), (3, {"pid": 2**31 - 1, "born": 1})):
+        os.utime(write(folder, number, **changes), (time.time() - 1000,) * 2)
+    assert read(folder) == ["01", "02", "03"]
+    for number in range(16, 46):
+        write(folder, number, state="done")
+    assert len(read(folder)) == 20
+    assert "01" in read(folder)
+    assert not {"02", "03"} & set(read(folder))
+    write(folder, 1, **here, state="done")
+    assert "01" in read(folder)
+    for number in range(50, 70):
+        write(folder, number, state="done")
+    read(folder)
+    assert "01" not in read(folder)
+
+
+def test_runs_that_were_never_ended_leave_room_for_new_ones(folder: ProgressFolder) -> None:
+    here = {"pid": os.getpid(), "born": procfs.start_time(os.getpid())}
+    for number in range(20):
+        os.utime(write(folder, number, **here), (time.time() - 1000 + number,) * 2)
+    assert len(read(folder)) == 20
+    for number in range(32, 52):
+        write(folder, number, state="done")
+    assert read(folder) == sorted(f"{number:02x}" for number in (*range(10, 20), *range(42, 52)))
 
 
 def test_an_old_file_that_is_replaced_is_read_again(folder: ProgressFolder) -> None:
