@@ -21,6 +21,7 @@ from typing import Any, Callable, Generator, Iterable, Iterator, TypeVar
 
 RUNNING, DONE, LEFT, FAILED = "running", "done", "left", "failed"
 WRITE_SECONDS = 2.0
+APART_SECONDS = 2.0  # a run that begins sooner after another one of this process writes its first file this much later
 MAX_SHARE_OF_TIME = 0.01  # on a slow disk the file is written less often, so that writing takes no larger share
 MAX_BYTES = 4096
 MAX_NAME = 80
@@ -175,13 +176,20 @@ class ProgressRun:
         self._lock = threading.Lock()
         self._cell: int | None = None
         self._path = ""
+        self._is_written = False
         self._begin()
 
     @quiet
     def _begin(self) -> None:
+        """Prepare the file, and write it unless this process began another run just before.
+
+        So a loop inside a loop does not leave a file for each of its rounds.
+        """
+        global _last_begun
         if not may_write():
             self.edge = self.due = math.inf
             return
+        _last_begun, before = self._last, _last_begun
         self._born = process_start()
         folder = os.path.abspath(progress_folder())
         os.makedirs(os.path.dirname(folder), exist_ok=True)
@@ -192,7 +200,10 @@ class ProgressRun:
         self._path = os.path.join(folder, self._run + ".json")
         _open_runs.add(self)
         self._cell = watch_cells()
-        self.write()
+        if self._last - before < APART_SECONDS:
+            self.due = self._last + APART_SECONDS
+        else:
+            self.write()
 
     def count(self, steps: int, now: float | None = None) -> None:
         """Note that so many steps of this run are done.
@@ -243,7 +254,8 @@ class ProgressRun:
             if self.state == RUNNING:
                 self._add_steps()
                 self.state, self.edge = state, math.inf
-                self.write()
+                if self._is_written or time.perf_counter() >= self.due:
+                    self.write()
                 self.due = math.inf
                 _open_runs.discard(self)
 
@@ -254,6 +266,7 @@ class ProgressRun:
     def write(self) -> None:
         """Replace the file, if this process may; without one nothing happens."""
         begun = time.perf_counter()
+        self._is_written = True
         if self._path and os.getpid() == self._pid:  # a forked process has a copy of this run that is not its own
             self._replace()
             spent = time.perf_counter() - begun
@@ -312,6 +325,7 @@ def short(seconds: float) -> float:
 
 _open_runs: weakref.WeakSet[ProgressRun] = weakref.WeakSet()
 _cleaned: dict[str, float] = {}
+_last_begun = -math.inf  # time of `time.perf_counter` at which this process began its last run
 _notes: set[str] = set()
 _shells: list[Any] = []
 _cells = 0

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+from hub_extensions.progress import writer
+
 LIBRARIES = Path(__file__).with_name("libraries")
 
 
@@ -18,6 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for rank in ("RANK", "LOCAL_RANK"):
         monkeypatch.delenv(rank, raising=False)
     monkeypatch.setenv("JUPYTERHUB_GPU_PROGRESS", str(tmp_path / "runtime" / "gpu-progress"))
+    monkeypatch.setattr(writer, "APART_SECONDS", 0.0)  # the runs of the tests are short, and follow each other
     return tmp_path / "runtime" / "gpu-progress"
 
 

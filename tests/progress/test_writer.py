@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.progress import ProgressRun, track
+from hub_extensions.progress import ProgressRun, track, writer
 from hub_extensions.progress.writer import GROUPS, MAX_BYTES, WRITE_SECONDS
 from tests.patience import patient
 from tests.progress.files import read_run, read_runs, steps_of_groups
@@ -230,6 +230,46 @@ def test_a_file_is_written_every_two_seconds_at_most(folder: Path) -> None:
     assert read_run(folder)["steps"] == 0
     run.count(2, at + WRITE_SECONDS + 0.1)
     assert read_run(folder)["steps"] == 2
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> float:
+    """A process that has begun no run yet, and the least time between the first files of two."""
+    monkeypatch.setattr(writer, "APART_SECONDS", 2.0)
+    monkeypatch.setattr(writer, "_last_begun", -math.inf)
+    return 2.0
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_loop_inside_a_loop_writes_no_file_for_each_of_its_rounds(folder: Path) -> None:
+    for _ in track(range(100), name="outer"):
+        assert list(track(LOADER, name="inner")) == LOADER
+    run = read_run(folder)
+    assert (run["name"], run["steps"], run["state"]) == ("outer", 100, "done")
+
+
+def test_a_run_that_begins_soon_after_another_writes_when_it_lasts(folder: Path, apart: float) -> None:
+    ProgressRun("short").end()
+    run, at = ProgressRun("long"), time.perf_counter()
+    run.count(1, at + apart - 0.5)
+    assert [each["name"] for each in read_runs(folder)] == ["short"]
+    run.count(2, at + apart + 0.1)
+    assert [(each["name"], each["steps"]) for each in read_runs(folder)] == [("short", 0), ("long", 2)]
+    run.end()
+    assert [each["state"] for each in read_runs(folder)] == ["done", "done"]
+
+
+def test_a_long_run_without_a_step_is_written_at_its_end(
+    folder: Path, apart: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ProgressRun("short").end()
+    run, later = ProgressRun("long"), time.perf_counter() + apart
+    monkeypatch.setattr(time, "perf_counter", lambda: later)
+    run.end("failed")
+    assert [(each["name"], each["state"]) for each in read_runs(folder)] == [("short", "done"), ("long", "failed")]
+    run = ProgressRun("later")
+    assert len(read_runs(folder)) == 3, "the last run began long ago"
+    run.end()
 
 
 @pytest.mark.slow

@@ -93,8 +93,8 @@ def judged(claim: Progress | None, report: Progress, now: datetime) -> tuple[Pro
 
     The first report of a run is judged until its end, so that a report which always repeats the same time left is seen
     to be wrong. A later report replaces it if it corrects it in time: its end comes so much earlier that the first
-    report would be missed. A report with the spread `NO_INFORMATION` withdraws it, because the end is not known any more
-    or the program was interrupted. Then it is missed only if its end is already too late.
+    report would be missed. A report with the spread `NO_INFORMATION` withdraws it, because the end is not known any
+    more or the program was interrupted. Then it is missed only if its end is already too late.
 
     Args:
         claim: the report that is judged. `None` without an earlier one.

@@ -194,8 +194,8 @@ def next_report(last: Progress | None, runs: Sequence[Followed], now: datetime, 
 
     Of several runs, the end of the one with the most time left is reported. If one of them has no known end, the server
     has none either: then nothing is reported, and a reported end is withdrawn by a spread of 1. 0 seconds are left when
-    no run goes on, and no other has begun within `NEXT`, as one does in a loop of trainings. A run that ended in another
-    way than `DONE` withdraws the reported end at once, so that an interruption does not make the report a wrong one.
+    no run goes on, and no other has begun within `NEXT`, as one does in a loop of trainings. A run that ended
+    otherwise than `DONE` withdraws the reported end at once, so that an interruption does not make the report wrong.
 
     Args:
         last: the previous report; `None` before the first one.

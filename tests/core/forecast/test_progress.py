@@ -130,8 +130,9 @@ def misses(*reports: tuple[float, ...]) -> list[float]:
         ([(0, 3600), (122, 0, 1.0)], [122]),
     ],
     ids=["right", "half as fast", "slower than half", "got faster", "left early", "left early, then right",
-         "waits at its end", "always a minute", "one short run after the other", "nothing", "withdrawn", "withdrawn, and another end reported",
-         "withdrawn too late", "interrupted", "interrupted too late"],
+         "waits at its end", "always a minute", "one short run after the other", "nothing",
+         "withdrawn", "withdrawn, and another end reported", "withdrawn too late", "interrupted",
+         "interrupted too late"],
 )  # fmt: skip
 def test_the_first_report_of_a_run_is_judged_by_those_that_follow(
     reports: list[tuple[float, ...]], found: list[float]
