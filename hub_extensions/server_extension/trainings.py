@@ -25,7 +25,7 @@ from hub_extensions.core.forecast.training import (
     past_forecasts,
     time_left,
 )
-from hub_extensions.core.forecast.training_history import PastRun
+from hub_extensions.core.forecast.training_history import MAX_RUNS, PastRun
 from hub_extensions.core.forecast.training_runs import (
     Followed,
     Trace,
@@ -202,10 +202,14 @@ class Trainings:
         return left
 
     def _save(self) -> None:
+        """Add the finished runs to the history until one cannot be written, for example because the disk is full."""
         for run, past in tuple(self._unsaved.items()):
-            if self._history.add(past):
-                self._saved.add(run)
-                del self._unsaved[run]
+            if not self._history.add(past):
+                break
+            self._saved.add(run)
+            del self._unsaved[run]
+        for run in tuple(self._unsaved)[:-MAX_RUNS]:
+            del self._unsaved[run]
 
     def _guarded(self, call: Callable[[], None]) -> None:
         try:

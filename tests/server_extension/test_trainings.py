@@ -22,6 +22,7 @@ from hub_extensions.adapters.linux import procfs
 from hub_extensions.core.forecast.progress_file import ProgressFile
 from hub_extensions.core.forecast.training_history import PastRun, TrainingHistory
 from hub_extensions.core.messages import ServerState, Training
+from hub_extensions.server_extension import trainings
 from hub_extensions.server_extension.codec import decode, encode
 from hub_extensions.server_extension.progress_folder import ProgressFolder
 from hub_extensions.server_extension.service_client import RequestRefused
@@ -357,6 +358,36 @@ def test_a_history_that_another_server_writes_is_added_to_later(place: Place) ->
     place.look()
     assert len(kept(place).runs) == 1
     assert not lock.exists()
+
+
+class FullDisk(TrainingHistoryFile):
+    """A history on a disk that is full until `free` is set; `tried` counts the attempts to write."""
+
+    free, tried = False, 0
+
+    def add(self, run: PastRun) -> bool:
+        self.tried += 1
+        return self.free and super().add(run)
+
+
+def test_on_a_full_disk_one_attempt_is_made_at_a_time_and_the_last_runs_wait(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainings, "MAX_RUNS", 30)
+    place.history = disk = FullDisk(place.path / "data" / NAME)
+    place.trainings = place.server()
+    for number in range(40):
+        place.write(number, os.getpid(), state="done")
+        if number % 5 == 4:  # the writer removes old files, and 20 are read
+            place.look()
+            disk.tried = 0
+            place.look()
+            assert disk.tried == 1
+    assert len(place.trainings._unsaved) == 30
+    disk.free = True
+    place.look()
+    assert {int(run.run, 16) for run in kept(place).runs} == set(range(10, 40))
+    assert not place.trainings._unsaved
 
 
 def test_a_long_history_is_cut_and_stays_small(place: Place) -> None:
