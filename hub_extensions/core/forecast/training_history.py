@@ -11,6 +11,7 @@ from hub_extensions.core.forecast.training import FEWEST, PastForecast
 
 VERSION = 1
 MAX_RUNS = 200
+SHORTEST_UNNAMED_SECONDS = 60.0  # shorter runs without a name are left out, otherwise short loops push out all others
 USUAL_RUNS = 10  # the last runs of a name whose median is the usual length
 LEAST_USUAL_RUNS = 2
 
@@ -43,8 +44,9 @@ class TrainingHistory:
     runs: tuple[PastRun, ...] = ()
 
     def add(self, run: PastRun) -> TrainingHistory:
-        """Return the history with another run. A run that it already has is not added again."""
-        if any(each.run == run.run for each in self.runs):
+        """Return the history with another run. One that it already has is left out, and a short one without a name."""
+        is_trifle = not run.name and run.seconds < SHORTEST_UNNAMED_SECONDS
+        if is_trifle or any(each.run == run.run for each in self.runs):
             return self
         return replace(self, runs=(*self.runs, run)[-MAX_RUNS:])
 

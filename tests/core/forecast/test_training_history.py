@@ -52,6 +52,11 @@ def test_a_run_is_kept_once_and_the_last_200_are_kept() -> None:
     assert full.add(past(MAX_RUNS)) is full
 
 
+@pytest.mark.parametrize(("name", "seconds", "kept"), [("", 59.9, 0), ("", 60.0, 1), ("mnist", 1.0, 1)])
+def test_short_loops_without_a_name_do_not_push_out_other_runs(name: str, seconds: float, kept: int) -> None:
+    assert len(history(past(1, seconds, name)).runs) == kept
+
+
 def test_intervals_are_corrected_by_runs_of_the_name_once_there_are_enough_of_them() -> None:
     others = [past(1000 + n, 60, "cifar") for n in range(20)]
     few = history(*others, *(past(n) for n in range(FEWEST - 1)))
