@@ -29,6 +29,7 @@ UNSEEN_STEPS = 2
 SHOWN = timedelta(hours=12)  # how long a run that ended is shown
 NEXT = timedelta(seconds=10)
 REPORT_SECONDS = 30.0
+REPEAT_SECONDS = 300.0  # a report is sent again although no step was done since: the service may have restarted
 CHANGED = 0.1  # an end is reported earlier if the time left differs by this part
 SPREAD_AT_MOST = 0.5  # least spread that is reported for a run that may stop early
 
@@ -231,7 +232,7 @@ def _is_due(last: Progress, wanted: Progress, seconds: float) -> bool:
         return True
     expected = _expected(last, wanted.at)
     changed = abs(wanted.left_seconds - expected) > CHANGED * expected
-    return wanted != last and (seconds >= REPORT_SECONDS or changed)
+    return seconds >= REPEAT_SECONDS or (wanted != last and (seconds >= REPORT_SECONDS or changed))
 
 
 def _end(progress: Progress) -> datetime:

@@ -233,6 +233,12 @@ def test_nothing_new_is_not_reported_again() -> None:
     assert next_report(TOLD, [run(time_left=left())], NOW + seconds(60), 60.0) is None
 
 
+def test_a_run_with_slow_steps_is_reported_again_every_5_minutes_for_a_service_that_restarted() -> None:
+    runs = [run(time_left=left())]
+    assert next_report(TOLD, runs, NOW + seconds(299), 299.0) is None
+    assert next_report(TOLD, runs, NOW + seconds(300), 300.0) == TOLD
+
+
 def test_a_report_is_never_dated_before_the_last_one() -> None:
     later = run("b", left(5000), at=NOW - seconds(20))
     found = next_report(TOLD, [run(time_left=left()), later], NOW, 5.0)
