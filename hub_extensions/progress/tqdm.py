@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import re
+import warnings
 from typing import Any, Callable
 
 from hub_extensions.progress.writer import ProgressRun, quiet, whole
@@ -67,8 +69,26 @@ def run_cell(shell: Any, cell: str) -> None:
     exec(shell.compile(ast.Interactive(last), name, "single"), shell.user_ns)
 
 
+@quiet
+def awaits(shell: Any, cell: str) -> bool:
+    """Return whether a cell awaits something outside of its functions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are shown when the cell runs
+        code = compile(shell.transform_cell(cell), "", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
 def register(shell: Any) -> None:
     """Register the magic with IPython."""
+
+    def without_magic(lines: list[str]) -> list[str]:
+        """Put a sentence in place of the magic above a cell that awaits: IPython can await, and a magic cannot."""
+        if lines and re.match(r"%%gpu_progress\b", lines[0]) and awaits(shell, "".join(lines[1:])):
+            sentence = "%%gpu_progress does not show this cell, because it has an await outside of a function."
+            return [f"print({sentence!r})\n", *lines[1:]]
+        return lines
+
+    shell.input_transformers_cleanup.append(without_magic)
 
     def gpu_progress(words: str, cell: str) -> None:
         epochs = re.search(r"(?:^|\s)epochs=(\d+)\s*$", words)

@@ -106,6 +106,27 @@ def test_without_tqdm_there_is_a_sentence_and_the_cell_runs(
     assert not cell("assert ran == 1")
 
 
+AWAITED = "import asyncio\nfrom tqdm import trange\nfor i in trange(3): await asyncio.sleep(0)\n'%d' % (40 + i)"
+
+
+def test_a_cell_that_awaits_runs_and_a_sentence_says_why_it_is_not_shown(
+    folder: Path, cell: Cell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not cell(f"%%gpu_progress mnist\n{AWAITED}")
+    printed = capsys.readouterr().out
+    assert "'42'" in printed
+    assert "await" in printed
+    assert bars(folder) == []
+    assert not cell("%%gpu_progress\nasync def step(): await asyncio.sleep(0)\nfor i in trange(3): pass")
+    assert "await" not in capsys.readouterr().out
+    assert bars(folder) == [("done", 3, 0, 3, None, 3)]
+
+
+def test_a_cell_that_is_not_python_fails_as_before(shell: InteractiveShell) -> None:
+    result = shell.run_cell("%%gpu_progress\nawait 1 +")
+    assert isinstance(result.error_in_exec, SyntaxError)
+
+
 @pytest.mark.parametrize(("problem", "state"), [("MemoryError", "failed"), ("KeyboardInterrupt", "left")])
 def test_a_cell_that_fails_ends_the_run_of_a_library(folder: Path, cell: Cell, problem: str, state: str) -> None:
     cell("import keras; from hub_extensions.progress.keras import KerasProgress")
