@@ -1,15 +1,14 @@
 """Decide which reports of a training program about its remaining time count, and whose reports are trusted.
 
 A report moves the wait forecast of others. A user whose reported ends were `MISSES` times wrong by more than `FACTOR`
-is not trusted for `DISTRUST`: the spread of these reports is `NO_INFORMATION`, and the forecast is computed without
-them. A report never delays a stop.
+is not trusted for `DISTRUST`: the wait forecast is computed without these reports, and nothing else changes. A report
+never delays a stop.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.messages.server import Progress
@@ -132,11 +131,6 @@ def with_missed(missed: Sequence[datetime], now: datetime) -> tuple[datetime, ..
 def still_remembered(missed: Sequence[datetime], now: datetime) -> bool:
     """Return whether the missed ends of a user still have to be kept, the oldest first."""
     return bool(missed) and now - missed[-1] < DISTRUST
-
-
-def believed(report: Progress, trusted: bool) -> Progress:
-    """Return the report as it is used: with the spread `NO_INFORMATION` if its user's reports are not trusted."""
-    return report if trusted else replace(report, spread=NO_INFORMATION)
 
 
 # ------------------------------------------------------------------ what a report says

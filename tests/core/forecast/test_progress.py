@@ -7,7 +7,6 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from hub_extensions.core.forecast.progress import (
-    believed,
     is_at_work,
     is_end_known,
     is_missed,
@@ -150,8 +149,6 @@ def test_after_two_missed_ends_a_persons_reports_say_nothing_for_thirty_days() -
         assert still_remembered(two, NOW + days * day) is not trusted
     assert with_missed(one, NOW + 30 * day) == (NOW + 30 * day,), "the first one is forgotten by then"
     assert with_missed(two, NOW + 20 * day) == (NOW + 10 * day, NOW + 20 * day)
-    report = Progress(NOW, 600.0, 0.1)
-    assert believed(report, True) is report and believed(report, False) == Progress(NOW, 600.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -273,19 +273,35 @@ async def test_two_missed_ends_are_remembered_over_a_restart_for_thirty_days(tmp
     try:
         async with room(tmp_path, small(0), hub=hub, hands=hands, **made) as r:
             await trains(r, 3600.0, 0.2)
-            key = ("ada", "")
-            assert r.engine.state.forecasts.progress[key][0].spread == 1.0 and r.engine.distrusted() == 1
-            assert warnings(r) == [] and r.engine.forecaster.question().ends == {}
+            assert r.engine.distrusted() == 1 and r.engine.forecaster.question().ends == {}
             r.hands.pass_time(timedelta(days=30))
             async with r.engine.queue.transaction() as transaction:
                 await r.engine._forget_trainings(transaction)
             assert r.engine.state.forecasts.missed == {} and r.engine.distrusted() == 0
             await trains(r, 3600.0, 0.2)
-            assert r.engine.state.forecasts.progress[key][0].spread == 0.2
             assert len(r.engine.forecaster.question().ends) == 1
     finally:
         child.kill()
         child.wait()
+
+
+async def test_who_is_not_trusted_is_warned_as_before(tmp_path: Path, webhook: WebhookAsTold) -> None:
+    async with room(tmp_path, small(0), **limits(tmp_path, warning_webhook_url=webhook.url)) as r:
+        await runs(r)
+        for _ in range(2):
+            await trains(r, 1200.0)
+            r.hands.pass_time(2 * MINUTE)
+            await trains(r, 0.0)
+        assert r.engine.distrusted() == 1
+        await trains(r, 7200.0, 0.2)
+        assert r.engine.forecaster.question().ends == {}, "the line hears nothing"
+        assert warnings(r) == ["training-too-long"]
+        ends = (r.hands.wall + 7200 * SECOND).isoformat().replace("+00:00", "Z")
+        (found,) = (await r.engine.culling()).servers
+        assert found.evidence.endswith(f"its training is said to end at {ends}")
+        r.hands.pass_time(20 * SECOND)
+        await sent(r)
+        assert [told["kind"] for told in webhook.taken] == ["training-too-long"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from hub_extensions.adapters.store import Changes
 from hub_extensions.core.forecast.progress import (
     ACCEPTED,
     OVERDUE,
-    believed,
     is_at_work,
     is_end_known,
     is_trusted,
@@ -332,11 +331,7 @@ class ForecastState:
         if claim is not None:
             self.claims[server] = claim
         end = clock.now() - max(timedelta(0), now - report.at) + timedelta(seconds=report.left_seconds)
-        self.progress[server] = believed(report, self.is_trusted(server[0], now)), end
-        if not self.is_trusted(server[0], now):
-            for other in [key for key in self.progress if key[0] == server[0]]:
-                shown, ends = self.progress[other]
-                self.progress[other] = believed(shown, False), ends
+        self.progress[server] = report, end
         self.revision += 1
         return True
 
@@ -375,8 +370,8 @@ class ForecastState:
     def ends_of(self, server: ServerKey, now: datetime) -> tuple[Progress, datetime] | None:
         """Return a server's last report of when its computation will be done, and that end by the running clock.
 
-        `None` without a report, if the computation has ended, if the user's reports are not trusted, or if the reported
-        end passed longer than `OVERDUE` ago.
+        `None` without a report, if the computation has ended, or if the reported end passed longer than `OVERDUE` ago.
+        The report may be of a user who is not trusted: that matters only for the waits of others (`is_trusted`).
 
         Args:
             server: name of the user and of the server.

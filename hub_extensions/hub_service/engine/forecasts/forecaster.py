@@ -246,7 +246,8 @@ class Forecaster:
         """Return when the server of a lease (right to a GPU) will end.
 
         The end follows from the announced time of the server's stop, or from the server's report of when its
-        computation will be done. If both are known, the earlier one is returned; `None` if neither is known.
+        computation will be done. If both are known, the earlier one is returned; `None` if neither is known. Reports of
+        a user who is not trusted are left out.
 
         Args:
             lease: a server's right to its GPU.
@@ -258,7 +259,7 @@ class Forecaster:
         if facts is not None and facts.lease == lease.id and facts.warned is not None and facts.promised is not None:
             found.append(KnownEnd(max(0.0, (facts.promised - now).total_seconds())))
         shown = self.state.forecasts.ends_of(server, now)
-        if shown is not None:
+        if shown is not None and self.state.forecasts.is_trusted(lease.user, self.state.clock.utc_now()):
             found.append(KnownEnd(max(OVERDUE_SECONDS, (shown[1] - now).total_seconds()), shown[0].spread))
         return min(found, key=lambda end: end.seconds, default=None)
 
