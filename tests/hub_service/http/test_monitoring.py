@@ -97,7 +97,7 @@ class SickEngine(EngineInMemory):
         self.fitting = (FittingHours("mig-2g.10gb", 41, 200.0, 62.0, 24.0),)
         for what, label in (
             ("start-failed", "timeout"), ("store", "write"), ("notice-sent", "mail"), ("notice-failed", "mail"),
-            ("progress", "accepted"),
+            ("progress", "accepted"), ("progress", "ahead"),
         ):  # fmt: skip
             self.state.counts[what, label] = 1
 
@@ -156,6 +156,8 @@ def test_every_query_of_dashboard_and_alerts_finds_what_it_asks_for(
     silent = alerts.pop(SILENT)
     assert non_empty(prometheus, {**panels, **alerts}) == {}
     assert prometheus.asked(silent) == []
+    unused = prometheus.asked(alerts["GpuTrainingReportsNotUsed"])
+    assert [each["metric"] for each in unused] == [{"outcome": "ahead"}]
     groups = requests.get(f"{prometheus.url}/api/v1/rules", timeout=patient(10)).json()["data"]["groups"]
     assert [rule["name"] for rule in groups[0]["rules"]] == [rule["alert"] for rule in RULES]
     checked = subprocess.run(
