@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,6 +21,9 @@ pytestmark = pytest.mark.programs
 
 HOUR = timedelta(hours=1)
 TOKEN = "ada-default"
+TESTS = Path(__file__).parents[2]
+ROWS = json.loads((TESTS / "fixtures" / "training_reports.json").read_text(encoding="utf-8"))
+"""The 16 kinds of wrong or odd reports of a training: to the service, or in the progress file."""
 
 
 @asynccontextmanager
@@ -41,37 +45,30 @@ def utc(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-@pytest.mark.parametrize(
-    ("report", "field", "believed"),
-    [
-        ({"left_seconds": -1}, "left_seconds", False),
-        ({"left_seconds": 1e9}, "left_seconds", False),
-        ({"left_seconds": 60, "spread": 2}, "spread", False),
-        ({"ahead": HOUR, "left_seconds": 60}, None, False),
-        ({"ahead": -2 * HOUR, "left_seconds": 60}, None, False),
-        ({"left_seconds": 2592000}, None, True),
-        ({"left_seconds": 60}, None, True),
-    ],
-    ids=[
-        "negative",
-        "30 years",
-        "too wide",
-        "ahead of our clock",
-        "before the server was ready",
-        "30 days",
-        "a minute",
-    ],
-)
-async def test_a_report_is_refused_by_its_field_or_not_believed_or_used(
-    tmp_path: Path, report: dict[str, Any], field: str | None, believed: bool
+@pytest.mark.parametrize("row", [row for row in ROWS if "report" in row], ids=str)
+async def test_a_report_is_refused_by_its_field_or_not_used_or_moves_the_line(
+    tmp_path: Path, row: dict[str, Any]
 ) -> None:
+    """Each row about a progress file names the test that tries it. A report never moves the end of its server."""
     async with served(tmp_path) as (r, service):
-        at = r.hands.wall + report.pop("ahead", timedelta(0))
-        answer = await service.ask("POST", "api/server/progress", TOKEN, {"at": utc(at), **report})
-        assert answer.code == (400 if field else 204)
-        assert not field or said(answer)["field"] == field
+        before = said(await service.ask("GET", "api/server", TOKEN))
+        for _ in range(row.get("times", 1)):
+            r.hands.pass_time(timedelta(minutes=1))
+            at = r.hands.wall + row.get("hours_ahead", 0) * HOUR
+            answer = await service.ask("POST", "api/server/progress", TOKEN, {"at": utc(at), **row["report"]})
+            assert answer.code == (400 if "field" in row else 204)
+            assert "field" not in row or said(answer)["field"] == row["field"]
         known = r.engine.state.forecasts.ends_of(("ada", ""), r.engine.state.clock.now())
-        assert (known is not None) is believed
+        assert (known is not None) is row.get("known", False)
+        assert bool(r.engine.forecaster.question().ends) is row.get("moves", False)
+        after = said(await service.ask("GET", "api/server", TOKEN))
+        assert after["ends_at"] == before["ends_at"] is not None
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if "file" in row], ids=str)
+def test_what_a_progress_file_may_hold_has_a_test(row: dict[str, Any]) -> None:
+    file, _, name = row["test"].partition("::")
+    assert f"def {name}(" in (TESTS / file).read_text(encoding="utf-8")
 
 
 async def test_a_second_report_within_a_second_is_refused_with_the_time_to_wait(tmp_path: Path) -> None:
