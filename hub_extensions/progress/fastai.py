@@ -14,8 +14,14 @@ class FastaiProgress(Callback):  # type: ignore[misc]
     def __init__(self, name: str = "") -> None:
         self.run_name = name
         self.reported: ProgressRun | None = None  # `run` and `progress` are names of fastai
+        self.maybe_inner = False
 
-    def before_train(self) -> None:  # `validate` and `get_preds` call `before_fit`, but not this
+    def before_fit(self) -> None:  # also called by `validate` and `get_preds`
+        self.maybe_inner = self.reported is not None  # a validation inside a fit, or a fit after one that failed
+
+    def before_train(self) -> None:  # not called by `validate` and `get_preds`
+        if self.maybe_inner:
+            self.reported, self.maybe_inner = None, False
         if self.reported is not None or hasattr(self.learn, "lr_finder"):
             return
         epochs, steps, patience = self.learn.n_epoch, len(self.learn.dls.train), patience_of(self.learn.cbs)
@@ -30,10 +36,9 @@ class FastaiProgress(Callback):  # type: ignore[misc]
         if self.reported is not None:
             self.reported.count(self.reported.steps)
 
-    def before_fit(self) -> None:
-        self.reported = None  # of a fit that an exception ended
-
     def after_fit(self) -> None:
-        if self.reported is not None:
+        if self.maybe_inner:
+            self.maybe_inner = False
+        elif self.reported is not None:
             self.reported.end()
             self.reported = None

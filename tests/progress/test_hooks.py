@@ -249,6 +249,38 @@ def test_a_validation_of_fastai_is_no_training(folder: Path) -> None:
     assert [run["steps"] for run in read_runs(folder)] == [5]
 
 
+@pytest.mark.parametrize("event", ["before_train", "after_train"])
+def test_a_validation_inside_a_fit_of_fastai_belongs_to_it(report: Report, event: str) -> None:
+    from fastai.callback.core import Callback
+
+    def validate() -> None:
+        callback.learn.validate()
+
+    callback = Callback()
+    setattr(callback, event, validate)
+    fastai(callback, n_trn=5).fit(3)
+    assert report(*FIELDS) == ("done", 15, 0, 15, 3, 5, None)
+
+
+def test_a_fit_after_one_that_an_exception_ended_is_another_run(folder: Path) -> None:
+    from fastai.callback.core import Callback
+
+    class Broken(Callback):  # type: ignore[misc]
+        fails = True
+
+        def before_validate(self) -> None:
+            if self.fails:
+                raise ValueError("mine")
+
+    broken = Broken()
+    learner = fastai(broken, n_trn=5)
+    with pytest.raises(ValueError, match="mine"):
+        learner.fit(3)
+    broken.fails = False
+    learner.fit(3)
+    assert [(run["state"], run["steps"]) for run in read_runs(folder)] == [("left", 5), ("done", 15)]
+
+
 def test_a_callback_can_be_copied_and_saved_while_it_reports(folder: Path) -> None:
     _, progress = keras()
     progress.run = ProgressRun("mine")
