@@ -8,10 +8,12 @@ Nothing here raises an exception into a training: where the file cannot be writt
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -28,6 +30,7 @@ MAX_NAME = 80
 GROUPS = 64
 KEEP_SECONDS = 7 * 86_400.0
 MAX_FILES = 200  # older files of finished runs are removed first
+FILE_NAME = re.compile(r"[0-9a-f]{16}\.(json|tmp)")
 CLEAN_SECONDS = 60.0  # at most one look for old files in this time
 LARGEST = 2**53
 
@@ -192,10 +195,7 @@ class ProgressRun:
         _last_begun, before = self._last, _last_begun
         self._born = process_start()
         folder = os.path.abspath(progress_folder())
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        if os.stat(folder).st_mode & 0o077:
-            os.chmod(folder, 0o700)
+        make_folder(folder)
         remove_old_files(folder)
         self._path = os.path.join(folder, self._run + ".json")
         _open_runs.add(self)
@@ -331,17 +331,31 @@ _shells: list[Any] = []
 _cells = 0
 
 
+def make_folder(folder: str) -> None:
+    """Make the folder of the progress files, for this user only. One that exists keeps its mode: it may be shared."""
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+        os.chmod(folder, 0o700)  # also where an access control list of the parent gives it another mode
+
+
+@quiet
 def remove_old_files(folder: str) -> None:
-    """Remove this user's files that no run has written to for seven days, and all but the newest of very many."""
+    """Remove this user's progress files that are older than seven days, and all but the newest of very many.
+
+    The folder may be one that holds other files, so only names that this module gives are removed.
+    """
     if time.monotonic() - _cleaned.get(folder, -math.inf) < CLEAN_SECONDS:
         return
     _cleaned[folder] = time.monotonic()
-    found = []
+    user, found = getattr(os, "getuid", lambda: 0)(), []
     with os.scandir(folder) as entries:
         for entry in entries:
-            status = entry.stat(follow_symlinks=False)
-            if entry.name.endswith((".json", ".tmp")) and status.st_uid == getattr(os, "getuid", lambda: 0)():
-                found.append((status.st_mtime, entry.path))
+            if FILE_NAME.fullmatch(entry.name):
+                with contextlib.suppress(OSError):  # another run has just renamed or removed it
+                    status = entry.stat(follow_symlinks=False)
+                    if status.st_uid == user:
+                        found.append((status.st_mtime, entry.path))
     found.sort(reverse=True)
     for at, (written, path) in enumerate(found):
         if at >= MAX_FILES or written < time.time() - KEEP_SECONDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -326,10 +327,12 @@ def test_only_rank_0_writes(folder: Path, monkeypatch: pytest.MonkeyPatch, varia
     assert len(read_runs(folder)) == 1
 
 
-def test_a_folder_that_was_open_to_others_is_closed(folder: Path) -> None:
-    folder.mkdir(parents=True, mode=0o755)
+def test_a_folder_that_was_there_before_keeps_its_mode(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)  # it may be a home or a project of several people
     list(track(LOADER))
-    assert folder.stat().st_mode & 0o777 == 0o700
+    assert read_run(folder)["state"] == "done"
+    assert folder.stat().st_mode & 0o777 == 0o755
 
 
 def test_without_the_variable_it_is_the_folder_that_jupyter_uses(
@@ -344,13 +347,34 @@ def test_without_the_variable_it_is_the_folder_that_jupyter_uses(
 def test_old_files_of_this_user_are_removed_and_nothing_else(folder: Path) -> None:
     folder.mkdir(parents=True)
     week = time.time() - 7 * 86_400 - 60
-    for name, written in (("old.json", week), ("old.tmp", week), ("mine.txt", week), ("new.json", week + 120)):
+    others = ["mine.txt", "package.json", "results.tmp", "0123456789ABCDEF.json", f"{0:016}.json.bak", f"{1:017}.tmp"]
+    for name in ("0" * 16 + ".json", "0" * 16 + ".tmp", "1" * 16 + ".json", *others):
         (folder / name).write_text("{}")
+        written = week + 120 * name.startswith("1")
         os.utime(folder / name, (written, written))
     list(track(LOADER))
     kept = {path.name for path in folder.iterdir()}
-    assert kept >= {"mine.txt", "new.json"}
-    assert len(kept) == 3
+    assert kept >= {"1" * 16 + ".json", *others}
+    assert len(kept) == 2 + len(others)
+
+
+def test_a_file_that_another_run_renames_meanwhile_hides_no_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir(parents=True)
+    for name in ("0" * 16 + ".tmp", "1" * 16 + ".json"):
+        (folder / name).write_text("{}")
+        os.utime(folder / name, (0, 0))
+
+    def entries_of_before(path: str) -> Any:
+        with real(path) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+        (folder / listed[0].name).unlink()
+        return contextlib.nullcontext(listed)
+
+    real = os.scandir
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", entries_of_before)
+        list(track(LOADER))
+    assert read_run(folder)["state"] == "done"
 
 
 def test_a_link_in_place_of_the_temporary_file_is_not_followed(folder: Path, tmp_path: Path) -> None:
