@@ -2,7 +2,8 @@
 
 One JSON file per run, at most 4 KiB, in the folder ``$JUPYTERHUB_GPU_PROGRESS``. A file and not a request, because a
 kernel knows neither the server's address nor its token, and because scripts in a terminal can write one as well.
-Nothing here raises an exception into a training: where the file cannot be written there is none.
+Nothing here raises an exception into a training. If the file cannot be written, the training runs without reports. Only
+`track` refuses wrong values of `epochs` and `start`, when it is called and before the first step.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import functools
 import json
 import math
+import operator
 import os
 import re
 import sys
@@ -104,6 +106,23 @@ def whole(value: Any) -> int | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if 0 <= number < LARGEST else None
+
+
+def required_count(argument: str, value: Any) -> int:
+    """Return an argument of `track` that decides which steps a loop has, because a guess could train too few.
+
+    Raises:
+        TypeError: the value is no whole number.
+        ValueError: it is negative or too large.
+    """
+    sentence = f"track: {argument} must be a whole number from 0, not "
+    try:
+        number = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+    except TypeError:
+        raise TypeError(sentence + type(value).__name__) from None
+    if not 0 <= number < LARGEST:
+        raise ValueError(f"{sentence}{number}")
+    return number
 
 
 def clean_name(name: Any) -> str:
@@ -413,7 +432,8 @@ class TrackedLoop:
 
     def __init__(self, iterable: Iterable[Any], epochs: Any, name: str, start: Any, total: Any, patience: Any) -> None:
         self._iterable, self._name, self._given_total, self._patience = iterable, name, total, patience
-        self._epochs, self._start = whole(epochs), whole(start) or 0
+        self._epochs = None if epochs is None else required_count("epochs", epochs)
+        self._start = required_count("start", start)
         self._length: int | None = quiet(len)(iterable)  # type: ignore[arg-type]
         self._run: ProgressRun | None = None
         self._finished = False
@@ -550,5 +570,8 @@ def track(
         patience: epochs without improvement after which your loop stops early.
 
     A loop that is left by `break`, and one that an exception ends, cannot be told apart: both are shown as *left*.
+
+    Raises:
+        TypeError, ValueError: `epochs` or `start` is not a whole number from 0.
     """
     return TrackedLoop(iterable, epochs, name, start, total, patience)

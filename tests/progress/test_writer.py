@@ -311,10 +311,43 @@ class Unprintable:
 
 @pytest.mark.parametrize("number", [-1, math.nan, math.inf, "twenty", 10**30, None, [1]])
 def test_numbers_that_mean_nothing_are_unknown(folder: Path, number: Any) -> None:
-    assert list(track(LOADER, total=number, start=number, name=Unprintable(), patience=number)) == LOADER  # type: ignore[arg-type]
-    ProgressRun(epochs=number, epoch_steps=number).end()
+    assert list(track(LOADER, total=number, name=Unprintable(), patience=number)) == LOADER  # type: ignore[arg-type]
+    ProgressRun(epochs=number, epoch_steps=number, start=number).end()
     for run in read_runs(folder):
         assert (run["start"], run["epochs"], run["epoch_steps"], run["patience"]) == (0, None, None, None)
+
+
+@pytest.mark.parametrize("argument", ["epochs", "start"])
+@pytest.mark.parametrize(
+    ("value", "problem", "words"),
+    [
+        ("20", TypeError, "not str"),
+        ([1], TypeError, "not list"),
+        (1.5, TypeError, "not float"),
+        (math.nan, TypeError, "not float"),
+        (math.inf, TypeError, "not float"),
+        (-1, ValueError, "not -1"),
+        (10**30, ValueError, "not 10"),
+    ],
+)
+def test_what_decides_on_the_steps_and_is_no_number_fails_at_the_call(
+    folder: Path, argument: str, value: Any, problem: type[Exception], words: str
+) -> None:
+    with pytest.raises(problem, match=f"^track: {argument} must be a whole number from 0, {words}"):
+        track(LOADER, **{argument: value})
+    assert read_runs(folder) == []
+
+
+class Twenty:
+    """A whole number of another library, for example of numpy."""
+
+    def __index__(self) -> int:
+        return 20
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(20.0, 60), (Twenty(), 60), (0, 0), (None, 3)])
+def test_whole_numbers_of_any_type_are_taken(epochs: Any, steps: int) -> None:
+    assert len(list(track(LOADER, epochs=epochs))) == steps
 
 
 @pytest.mark.parametrize("variable", ["RANK", "LOCAL_RANK"])
