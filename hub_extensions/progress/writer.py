@@ -31,7 +31,7 @@ MAX_BYTES = 4096
 MAX_NAME = 80
 GROUPS = 64
 KEEP_SECONDS = 7 * 86_400.0
-MAX_FILES = 200  # older files of finished runs are removed first
+MAX_FILES = 200  # all but the newest are removed, also of running runs, whose next report writes them again
 FILE_NAME = re.compile(r"[0-9a-f]{16}\.(json|tmp)")
 CLEAN_SECONDS = 60.0  # at most one look for old files in this time
 LARGEST = 2**53
@@ -167,8 +167,8 @@ class ProgressRun:
 
     Attributes:
         steps: steps done in this run that were reported.
-        edge, due: the number of steps, and the time of `time.perf_counter`, at which `count` is to be called. In
-            between it need not be called, so that a step costs next to nothing.
+        edge, due: a number of steps, and a time of `time.perf_counter`. `count` need not be called before this number
+            of steps, or this time, is reached, so that a step costs next to nothing.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class ProgressRun:
             self.write()
 
     def count(self, steps: int, now: float | None = None) -> None:
-        """Note that so many steps of this run are done.
+        """Record the number of steps done in this run.
 
         Args:
             steps: number of all steps of this run, without `start`. Those that are new get equal shares of the time
@@ -326,7 +326,7 @@ class ProgressRun:
         }  # fmt: skip
 
     def __reduce__(self) -> Any:
-        """A copy of a library's callback, and one that is saved with a model, has no run: `None` in its place."""
+        """Pickle and copy as `None`, so that a copied callback cannot write to this run's file."""
         return type(None), ()
 
     def __del__(self) -> None:
@@ -399,7 +399,7 @@ def watch_cells() -> int | None:
     """Ask IPython to report cells that fail, because most libraries call no hook after an exception.
 
     Returns:
-        how many cells have ended since then; `None` outside of IPython and in other threads.
+        Number of cells that have ended so far; `None` outside of IPython and in other threads.
     """
     shell = _shell()
     if shell is None or threading.current_thread() is not threading.main_thread():

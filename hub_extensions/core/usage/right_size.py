@@ -25,7 +25,7 @@ MIN_MEASURED = 0.8  # the part of the time in which the memory was measured
 FULL = 0.9  # part of the device; TensorFlow and JAX take all memory at once, whatever they need
 BUSY_PERCENT = 50.0  # mean use from which a smaller GPU clearly takes longer
 UNUSED_PERCENT = 5.0  # an unused GPU was never busier than this
-EVERY = 3  # a user is advised after at most one of so many uses in a row
+EVERY = 3  # advise after at most one of three consecutive uses
 
 ADVICE = ENOUGH, ENOUGH_WAS_FREE, UNUSED, LARGER = ("enough", "enough-was-free", "unused", "larger")
 """The kinds of advice: a smaller offer would have been enough (and a device of it was free when the user asked), the

@@ -138,7 +138,7 @@ class ServerView:
             self.state.count("progress", outcome)
             if outcome != ACCEPTED:
                 return False
-            # a program that ends because its server stops does not show that its report was wrong
+            # a training cut off by its server's stop does not prove its report wrong
             is_cut = (
                 facts.warned is not None or self.state.is_being_stopped(user, server) or self.evidence.too_long(facts)
             )
