@@ -31,13 +31,11 @@ from hub_extensions.core.notices.delivery import (
 )
 from hub_extensions.core.notices.letter import LONGEST, AdminLetter, deliveries_of, for_panel, still_read
 from hub_extensions.core.notices.training_notice import (
-    LONGEST_NAME,
     REMEMBERED,
     SHORTEST,
     TrainingNotice,
     ended,
     is_repeat,
-    plain_name,
     remembered,
     run_of,
     training_deliveries,
@@ -48,7 +46,6 @@ __all__ = [
     "LAST_WARNING",
     "LETTER",
     "LONGEST",
-    "LONGEST_NAME",
     "MAIL",
     "OF_A_STOP",
     "READY",
@@ -74,7 +71,6 @@ __all__ = [
     "is_repeat",
     "judge",
     "notice_hint",
-    "plain_name",
     "remembered",
     "run_of",
     "still_read",

@@ -6,19 +6,18 @@ program if its user wishes so, and only after a long run.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.forecast.progress_file import shown_name
 from hub_extensions.core.messages.server import TrainingEnded
 from hub_extensions.core.notices.delivery import PAGES_FIRST, TRAINING_ENDED, TRAINING_TOO_LONG, Delivery
 from hub_extensions.core.offers.offer_id import OfferId
 
 SHORTEST = timedelta(minutes=10)
 """A notice at the end is sent only for a training of at least this time."""
-LONGEST_NAME = 80  # characters of the name of a run
 AN_HOUR = timedelta(hours=1)
 AN_HOURS_NOTICES = 6  # notices at the end of trainings that are sent in an hour for one server
 REMEMBERED = timedelta(hours=24)
@@ -55,19 +54,6 @@ class TrainingNotice:
     stops: datetime | None = None
 
 
-def plain_name(name: str) -> str:
-    """Return the name of a run as it is shown: one line, at most `LONGEST_NAME` characters, no invisible characters.
-
-    A program's author chooses the name. A mark of the writing direction in it could turn the sentence around it.
-    """
-    shown = "".join(" " if each.isspace() else each for each in name if each.isspace() or _is_visible(each))
-    return " ".join(shown.split())[:LONGEST_NAME].rstrip()
-
-
-def _is_visible(character: str) -> bool:
-    return unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-
-
 def is_repeat(notices: Iterable[TrainingNotice], new: TrainingNotice) -> bool:
     """Return whether a notice about the same run was created before."""
     key = (new.user, new.server, new.kind, new.run)
@@ -90,7 +76,7 @@ def ended(report: TrainingEnded, server: tuple[str, str], now: datetime, *, id: 
         report.run,
         now,
         report.ended,
-        name=plain_name(report.name),
+        name=shown_name(report.name),
         state=report.state,
         started=report.started,
     )

@@ -12,7 +12,6 @@ from hub_extensions.core.notices import (
     TRAINING_TOO_LONG,
     ended,
     is_repeat,
-    plain_name,
     remembered,
     training_deliveries,
     wait_before,
@@ -32,14 +31,14 @@ DONE = ended(REPORT, ("ada", ""), NOON, id="n1")
         ("", ""),
         ("  two\n\tlines\r\n", "two lines"),
         ("<b>bold</b>", "<b>bold</b>"),
-        ("a\u202eb\u2066c\u200fd\x07e\x00", "abcde"),
+        ("a\u202eb\u2066c\u200fd\x07e\x00", "abcd e"),
         ("x" * 5000, "x" * 80),
         ("\ud800a", "a"),
         ("学習 koulutus 🙂", "学習 koulutus 🙂"),
     ],
 )
 def test_the_name_of_a_run_is_one_short_line_that_turns_no_sentence_around(name: str, shown: str) -> None:
-    assert plain_name(name) == shown
+    assert ended(replace(REPORT, name=name), ("ada", ""), NOON, id="n1").name == shown
 
 
 def test_a_run_is_told_of_once() -> None:
