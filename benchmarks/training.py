@@ -207,21 +207,21 @@ def interval_loss(found: TimeLeft, case: Case) -> float:
 
 
 def constants(groups: Sequence[Group]) -> Iterator[str]:
-    """Choose `UNSEEN` and `ADAPTATION` on all groups but one, and print the figures of that group with them.
+    """Choose `START_SPREAD` and `ADAPTATION` on all groups but one, and print the figures of that group with them.
 
     The first is chosen by the loss of the uncorrected interval at 25 and 50 %, the second by how far the share of the
     runs within the corrected ones is from 0.8.
     """
-    shipped = training.UNSEEN, training.ADAPTATION
+    shipped = training.START_SPREAD, training.ADAPTATION
     loss, first = dict[tuple[str, float], float](), dict[tuple[str, float], float]()
     off, second = dict[tuple[str, float], float](), dict[tuple[str, float], float]()
     for group in groups:
         for value in (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
-            training.UNSEEN = value
+            training.START_SPREAD = value
             found = [case for share in SHARES[1:] for case in cases(group.runs, share)]
             loss[group.name, value] = mean(interval_loss(each.raw, each) for each in found)
             first[group.name, value] = mean(covered(each.raw, each) for each in found)
-        training.UNSEEN = shipped[0]
+        training.START_SPREAD = shipped[0]
         at_shares = [cases(group.runs, share) for share in SHARES]
         for value in (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4):
             training.ADAPTATION = value
@@ -229,7 +229,7 @@ def constants(groups: Sequence[Group]) -> Iterator[str]:
             off[group.name, value] = mean(each.off for each in after)
             second[group.name, value] = mean(each.after for each in after)
         training.ADAPTATION = shipped[1]
-    for name, scores, kind, figures in (("UNSEEN", loss, "before", first), ("ADAPTATION", off, "after", second)):
+    for name, scores, kind, figures in (("START_SPREAD", loss, "before", first), ("ADAPTATION", off, "after", second)):
         values = sorted({value for _, value in scores})
         for value in values:
             cells = "; ".join(f"{g.name} {scores[g.name, value]:.3f}, {figures[g.name, value]:.3f}" for g in groups)

@@ -19,8 +19,8 @@ ABOUT, AT_LEAST, AT_MOST = "about", "at-least", "at-most"
 MARKS = (0.1, 0.25, 0.5, 0.75, 0.9)
 """Shares of the steps at which the forecast of a run is noted."""
 BETWEEN = (0.16, 0.37, 0.63, 0.84)
-"""Shares of the steps between the marks, halfway as ratios of what is done to what is left, on a logarithmic scale. An
-interval is corrected by the earlier forecasts that lie between the same two."""
+"""Boundaries of progress. An interval is corrected only by forecasts from between the same two. Each boundary lies
+halfway between two marks, as the ratio of done to remaining steps on a logarithmic scale."""
 EARLIER = 60
 """Largest number of earlier forecasts that correct an interval, the latest ones (the reference measurement)."""
 FEWEST = 8
@@ -28,10 +28,9 @@ FEWEST = 8
 COVERED = 0.8
 """Share of the runs whose end should lie within the interval."""
 ADAPTATION = 0.15
-"""Step by which the share of the earlier errors that an interval covers follows its hits and misses (of the values
-whose coverage is nearest to 80 % on the development data, whichever group is left out)."""
+"""Step size of the adaptive correction; chosen because coverage on development data was nearest 80 %."""
 SHARES = (0.5, 0.95)
-"""Least and largest such share."""
+"""Least and largest share of the earlier errors that the adaptive correction covers."""
 NORMAL = 1.2816
 """Half width of the 80 % interval of a normal distribution in standard deviations."""
 FLOOR = 0.01
@@ -45,9 +44,9 @@ MEMORIES = tuple(tenth / 10 for tenth in range(1, 11))
 a slow step makes the next hundred slow as well."""
 FEWEST_BLOCKS = 4
 """Smallest number of blocks of one length whose means are compared."""
-UNSEEN = 0.25
-"""Spread at the start of a run for changes that it has not shown yet, such as a neighbour who comes onto the GPU (by
-thought: it counts only until earlier runs correct the interval)."""
+START_SPREAD = 0.25
+"""Extra spread at the start of a run, for example for a neighbour who comes onto the GPU. An estimate; unimportant once
+earlier runs correct the interval."""
 ONE_EPOCH_SHARE = 0.2
 """Share of the steps before which a forecast is "at least" if it is not known when the first epoch ends."""
 PATIENT_SPREAD = 0.5
@@ -109,6 +108,16 @@ class TrainingRun:
             return None
         return self.steps / (self.total - self.start) if self.total > self.start else 1.0
 
+    @property
+    def timed_steps(self) -> int:
+        """Number of steps whose durations are known: all but the first one."""
+        return self.group_steps * len(self.groups) + self.rest_steps
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Mean duration of a step without the first one; `None` before the second step."""
+        return (sum(self.groups) + self.rest_seconds) / self.timed_steps if self.timed_steps else None
+
 
 @dataclass(frozen=True, slots=True)
 class NotedForecast:
@@ -129,7 +138,7 @@ class NotedForecast:
 
 @dataclass(frozen=True, slots=True)
 class PastForecast:
-    """A forecast of the time left of an earlier run, and what it was, from which the interval is corrected.
+    """A forecast of an earlier run, with the time that was really left. The interval is corrected by it.
 
     Attributes:
         progress: share of the steps that were done, 0 to 1.
@@ -231,12 +240,12 @@ def present_step_seconds(run: TrainingRun) -> tuple[float, float | None] | None:
         `None` before the end of the second step. The second value is `None` if the run is about as fast as before, or
         too short to tell.
     """
-    steps = run.rest_steps + run.group_steps * len(run.groups)
-    if steps <= 0:
+    mean = run.step_seconds
+    if mean is None:
         return None
     rates = [seconds / run.group_steps for seconds in run.groups]
     if len(rates) < WINDOW:
-        return (sum(run.groups) + run.rest_seconds) / steps, None
+        return mean, None
     medians = [median(rates[end - WINDOW : end]) for end in range(len(rates), WINDOW - 1, -WINDOW)]
     now, before = medians[0], medians[1:]
     if len(before) < 2:
@@ -247,17 +256,17 @@ def present_step_seconds(run: TrainingRun) -> tuple[float, float | None] | None:
 
 def _level_and_spread(run: TrainingRun) -> tuple[float, float] | None:
     """Return the time left in seconds and its standard deviation of log(left), both without a correction."""
-    done = run.rest_steps + run.group_steps * len(run.groups)
-    if run.state != "running" or run.progress is None or run.total is None or done <= 0:
+    mean = run.step_seconds
+    if run.state != "running" or run.progress is None or run.total is None or mean is None:
         return None
     remaining = run.total - run.start - run.steps
-    mean = (sum(run.groups) + run.rest_seconds) / done
     if not math.isfinite(mean * remaining):
         return None
     if not mean * remaining:
         return 0.0, FLOOR
     rates = [seconds / run.group_steps / mean for seconds in run.groups]
-    seen, unseen = _variance(rates, run.group_steps, done, remaining), UNSEEN**2 * (1 - run.progress)
+    seen = _variance(rates, run.group_steps, run.timed_steps, remaining)
+    unseen = START_SPREAD**2 * (1 - run.progress)
     return mean * remaining, min(LARGEST, math.sqrt(max(FLOOR**2, seen) + unseen))
 
 
@@ -342,8 +351,8 @@ def _covering(spread: float, factors: Sequence[float], constants: Sequence[float
 def _first_validation(run: TrainingRun) -> float:
     """Return the number of steps of this run after which its first validation, if there is any, may still be missing.
 
-    That is an epoch. A validation counts into the step that follows it, so it is in after one more step. If there is
-    one epoch only, or their number is not known, it is a share of the steps.
+    That is an epoch. A validation's time is counted in the next step, so it is known one step later. If there is one
+    epoch only, or their number is not known, it is a share of the steps.
     """
     steps = (run.total or 0) - run.start
     epoch = run.epoch_steps or (steps / run.epochs if run.epochs else None)
