@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +40,6 @@ AROUND = {
         "from fastai.callback import core; dls = model = None; Learner = lambda dls, model, cbs: core.Learner(cbs)",
         "learn.fit(3)",
     ),
-    "%%gpu_progress": ("from tqdm import tqdm", ""),
     "%load_ext": ("", "%%gpu_progress\nfrom tqdm import tqdm\nlist(tqdm(loader))"),
 }
 """A word of a block -> what a reader of that block has before, and what is run after it."""
@@ -48,6 +48,7 @@ AROUND = {
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
     shell.run_cell("%load_ext hub_extensions.progress")
