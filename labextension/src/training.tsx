@@ -132,7 +132,7 @@ function First({
               checked={training.notify}
               onChange={event => void model.notify(training.run, event.target.checked)}
             />{' '}
-            {trans.__('Tell me by mail when it ends')}
+            {trans.__('Tell me when it ends')}
           </label>
         </p>
       ) : null}

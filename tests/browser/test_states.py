@@ -225,7 +225,7 @@ def test_a_training_is_asked_more_time_and_a_notice_for_by_keyboard(
     toast = page.locator(".Toastify").get_by_text("Your training ends about")
     expect(toast).to_have_count(1)
     picture(page, "training-too-long")
-    panel.get_by_role("checkbox", name="Tell me by mail when it ends").focus()
+    panel.get_by_role("checkbox", name="Tell me when it ends").focus()
     asked: list[str] = []
     page.route(
         "**/gpu/training-notice?*", lambda route: (asked.append(route.request.url), route.fulfill(status=204))[1]
