@@ -7,6 +7,9 @@ export type Unit = 'GiB' | 'GB';
 
 const BYTES: Record<Unit, number> = { GiB: 1024 ** 3, GB: 1e9 };
 
+// an earlier or later day than that may have the weekday of today
+const WEEKDAY_MS = 6 * 86_400_000;
+
 // the browser's language, until JupyterLab's is known
 let language: string | undefined;
 let hourCycle: Intl.DateTimeFormatOptions['hourCycle'];
@@ -83,12 +86,14 @@ export function exactly(seconds: number, trans: TranslationBundle): string {
   return parts.join(' ');
 }
 
-/** A time of day in the reader's format; with the weekday if it is not today. */
+/** A time of day in the reader's format; with the weekday if it is not today, and the date from six days away. */
 export function clock(at: string | number, now: number): string {
   const date = new Date(at);
   const time: Intl.DateTimeFormatOptions = { hour: '2-digit', minute: '2-digit', hourCycle };
-  const today = new Date(now).toDateString() === date.toDateString();
-  return today
-    ? date.toLocaleTimeString(language, time)
-    : date.toLocaleString(language, { weekday: 'short', ...time });
+  if (new Date(now).toDateString() === date.toDateString()) {
+    return date.toLocaleTimeString(language, time);
+  }
+  const far = Math.abs(date.getTime() - now) >= WEEKDAY_MS;
+  const day: Intl.DateTimeFormatOptions = far ? { day: 'numeric', month: 'short' } : {};
+  return date.toLocaleString(language, { weekday: 'short', ...day, ...time });
 }

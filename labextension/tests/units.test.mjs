@@ -17,6 +17,23 @@ test('numbers and weekdays stand in the language of the words beside them', () =
   assert.match(clock(inTwoDays, NOW), /^Mon/);
 });
 
+test('a time has its date where its weekday may be that of another week', () => {
+  speak('en', ['en-GB']);
+  const days = count => clock(NOW + count * 24 * 3_600_000, NOW);
+  for (const [count, date] of [
+    [0, false],
+    [5, false],
+    [-5, false],
+    [6, true],
+    [7, true],
+    [30, true],
+    [-7, true]
+  ]) {
+    assert.equal(/\b(Nov|Dec)\b/.test(days(count)), date, `${count}: ${days(count)}`);
+  }
+  assert.match(days(7), /^Sat.* 28 Nov/);
+});
+
 test('of one language the reader’s own kind is taken', () => {
   speak('de', ['en-GB', 'de-CH']);
   assert.equal(number(1234567), (1234567).toLocaleString('de-CH'));
