@@ -31,6 +31,11 @@ export class Refusal extends Error {
   }
 }
 
+/** What an error says. */
+export function errorText(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 /** Receives the events of a connection. */
 export interface IListener {
   taken(push: Push): void;

@@ -9,8 +9,8 @@ import type { ILauncher } from '@jupyterlab/launcher';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { openExample } from './examples';
-import { isReached, keepLength } from './format';
-import { askAndGiveBack, canGiveBack } from './give-back';
+import { keepLength } from './format';
+import { askable, askAndGiveBack, canGiveBack } from './give-back';
 import { gpuIcon } from './icon';
 import type { Holder } from './messages';
 import type { IGpuModel } from './model';
@@ -125,16 +125,6 @@ function keepCommandText(model: IGpuModel, trans: TranslationBundle): string {
 }
 
 function canKeep(model: IGpuModel): boolean {
-  const { snapshot, connection, keeping } = model;
-  if (snapshot === null || !isReached(snapshot, connection, model.now())) {
-    return false;
-  }
-  const { server, service_note } = snapshot;
-  const left = server?.keep?.left ?? 0;
-  return (
-    server?.countdown?.can_keep === true &&
-    left > 0 &&
-    service_note === null &&
-    keeping !== 'asking'
-  );
+  const server = askable(model);
+  return server?.countdown?.can_keep === true && (server.keep?.left ?? 0) > 0;
 }

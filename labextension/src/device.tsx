@@ -5,7 +5,6 @@ import * as React from 'react';
 
 import { Chart, Table } from './chart';
 import {
-  age,
   besideText,
   isOld,
   memoryOf,
@@ -22,7 +21,7 @@ import { Meter } from './meter';
 import type { IGpuModel } from './model';
 import type { IShown } from './seen';
 import { belowText, decidedBelow } from './signs';
-import { duration, percent } from './units';
+import { duration, percent, secondsSince } from './units';
 import { Word } from './words';
 
 /** If there are more devices, each is one line that can be expanded. */
@@ -97,7 +96,7 @@ function Device({
     <div className={old ? 'jp-gpu-Device jp-mod-old' : 'jp-gpu-Device'}>
       {old ? (
         <p className="jp-gpu-Warning">
-          {trans.__('Numbers from %1 ago.', duration(age(reading, now), trans))} {said}
+          {trans.__('Numbers from %1 ago.', duration(secondsSince(reading.at, now), trans))} {said}
         </p>
       ) : said === '' ? null : (
         <p className="jp-gpu-Warning">{said}</p>
@@ -233,7 +232,7 @@ function Line({
         <span>{text}</span>
         <span>
           {old
-            ? trans.__('%1 old', duration(age(reading, now), trans))
+            ? trans.__('%1 old', duration(secondsSince(reading.at, now), trans))
             : percent(reading.used_percent, trans)}
         </span>
       </div>

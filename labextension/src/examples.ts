@@ -6,7 +6,7 @@ import { Notification } from '@jupyterlab/apputils';
 import { PathExt } from '@jupyterlab/coreutils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { example } from './api';
+import { errorText, example } from './api';
 
 /** So many copies are numbered; a further one keeps the name that JupyterLab gives a new notebook. */
 const MOST_COPIES = 20;
@@ -34,7 +34,7 @@ export async function openExample(
     }
     await commands.execute('docmanager:open', { path });
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    Notification.error(trans.__('The example was not opened: %1', why), { autoClose: false });
+    const text = trans.__('The example was not opened: %1', errorText(error));
+    Notification.error(text, { autoClose: false });
   }
 }

@@ -22,7 +22,16 @@ import { isPast, isSame } from './end.js';
 import { ownMemory } from './history.js';
 import { SENTENCES } from './reasons.js';
 import { endedText, isRunning, statusPart } from './training-text.js';
-import { clock, duration, exactly, number, percent, size, type Unit } from './units.js';
+import {
+  clock,
+  duration,
+  exactly,
+  number,
+  percent,
+  secondsSince,
+  size,
+  type Unit
+} from './units.js';
 
 /** A reading is old after this many intervals without a new one, and at least this many seconds. */
 const OLD_PERIODS = 3;
@@ -130,11 +139,6 @@ export function unreachedText(
       );
 }
 
-/** Age of a reading in seconds; `now` is the server's time. */
-export function age(reading: GpuReading, now: number): number {
-  return secondsSince(reading.at, now);
-}
-
 /** Whether a reading is shown as old, because three newer ones are missing. */
 export function isOld(reading: GpuReading, snapshot: Snapshot, now: number): boolean {
   return isLongAgo(reading.at, snapshot, now);
@@ -142,10 +146,6 @@ export function isOld(reading: GpuReading, snapshot: Snapshot, now: number): boo
 
 function isLongAgo(at: string, snapshot: Snapshot, now: number): boolean {
   return secondsSince(at, now) > Math.max(OLD_SECONDS, OLD_PERIODS * snapshot.period_seconds);
-}
-
-function secondsSince(at: string, now: number): number {
-  return Math.max(0, (now - Date.parse(at)) / 1000);
 }
 
 /**

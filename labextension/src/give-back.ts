@@ -5,18 +5,21 @@ import { Dialog, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { isReached } from './format';
+import type { ServerState } from './messages';
 import type { IGpuModel } from './model';
 import { doAndTell } from './warning';
 
+/** The server, if the service can be asked for something now; null if it is away or has not answered yet. */
+export function askable(model: IGpuModel): ServerState | null {
+  const { snapshot, connection, keeping } = model;
+  const reached = snapshot && isReached(snapshot, connection, model.now());
+  return reached && !snapshot.service_note && keeping !== 'asking' ? snapshot.server : null;
+}
+
 /** Whether there is a GPU to give back, and the service is reached. */
 export function canGiveBack(model: IGpuModel): boolean {
-  const { snapshot, connection, keeping } = model;
-  if (snapshot === null || !isReached(snapshot, connection, model.now())) {
-    return false;
-  }
-  const { server, service_note } = snapshot;
-  const held = server !== null && server.share > 0 && server.lease_state === 'running';
-  return held && !server.save && service_note === null && keeping !== 'asking';
+  const server = askable(model);
+  return server !== null && server.share > 0 && server.lease_state === 'running' && !server.save;
 }
 
 /** Ask how to give the GPU back, and do it. A refusal is a notification, because the panel may be closed. */

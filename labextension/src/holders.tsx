@@ -3,11 +3,12 @@
  */
 import * as React from 'react';
 
+import { errorText } from './api';
 import { reasonText } from './format';
 import type { GpuReading, Holder } from './messages';
 import type { IGpuModel } from './model';
 import type { IShown } from './seen';
-import { duration, size } from './units';
+import { duration, secondsSince, size } from './units';
 
 export function Holders({
   reading,
@@ -61,7 +62,7 @@ function One({
     try {
       await model.endKernel(holder); // after a question to the user
     } catch (error) {
-      setRefused(error instanceof Error ? error.message : String(error));
+      setRefused(errorText(error));
     }
   }
 
@@ -82,7 +83,7 @@ function One({
           <span className="jp-gpu-Detail">
             {idle_since === null
               ? trans.__('running')
-              : trans.__('idle for %1', duration((now - Date.parse(idle_since)) / 1000, trans))}
+              : trans.__('idle for %1', duration(secondsSince(idle_since, now), trans))}
           </span>
           {holder.kernel === '' ? null : (
             <button

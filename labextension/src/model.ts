@@ -14,6 +14,7 @@ import {
   type Answer,
   ask,
   endEventIn,
+  errorText,
   listen,
   notify,
   type Order,
@@ -289,8 +290,9 @@ export class GpuModel implements IGpuModel, IDisposable {
       const session = [...sessions.running()].find(one => one.kernel?.id === holder.kernel);
       await (session ? sessions.shutdown(session.id) : kernels.shutdown(holder.kernel));
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      throw new Error(trans.__('The kernel of %1 was not shut down: %2', holder.name, why));
+      throw new Error(
+        trans.__('The kernel of %1 was not shut down: %2', holder.name, errorText(error))
+      );
     }
   }
 

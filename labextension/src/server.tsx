@@ -18,7 +18,7 @@ import type { Keeping } from './model';
 import type { IShown } from './seen';
 import { signWords } from './signs';
 import { clock, duration } from './units';
-import { Explained } from './words';
+import { Explained, More } from './words';
 
 interface IServer extends IShown {
   server: ServerState | null;
@@ -85,14 +85,7 @@ function Stop({
       {countdown?.can_keep && server.keep ? (
         <p className="jp-gpu-Keep">
           {server.keep.left > 0 ? (
-            <button
-              type="button"
-              className="jp-mod-styled jp-mod-accept"
-              disabled={keeping === 'asking'}
-              onClick={keep}
-            >
-              {keepLabel(server, trans)}
-            </button>
+            <More label={keepLabel(server, trans)} keeping={keeping} ask={keep} />
           ) : null}
           <span>
             <Explained text={keepLeft(server.keep, trans)} trans={trans} />

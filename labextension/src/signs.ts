@@ -4,7 +4,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { GpuReading, ServerState, UseSign } from './messages';
-import { duration, percent } from './units.js';
+import { duration, percent, secondsSince } from './units.js';
 
 /**
  * One line: "GPU", "idle · NVML, 3 s ago", and whether the server is judged by it.
@@ -37,8 +37,10 @@ export function signWords(
     none: trans.__('nobody measures it')
   };
   const source = sources[sign.source] ?? sign.source.toUpperCase();
-  const age = sign.at === null ? null : Math.max(0, (now - Date.parse(sign.at)) / 1000);
-  const by = age === null ? source : trans.__('%1, %2 ago', source, duration(age, trans));
+  const by =
+    sign.at === null
+      ? source
+      : trans.__('%1, %2 ago', source, duration(secondsSince(sign.at, now), trans));
   const text = `${values[sign.value] ?? sign.value} · ${by}`;
   const decides = (each: UseSign): boolean => each.decides && each.value !== 'unknown';
   const alone = signs.filter(decides).length < 2;

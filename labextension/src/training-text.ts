@@ -4,12 +4,12 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Training } from './messages';
-import { clock, duration, number } from './units.js';
+import { clock, duration, number, secondsSince } from './units.js';
 
 /** A running training that does not report for so long is shown with the time of its last report. */
-const SILENT_MS = 120_000;
+const SILENT_SECONDS = 120;
 /** Steps may be longer than that. */
-const STEPS_OF_SILENCE = 3000;
+const STEPS_OF_SILENCE = 3;
 /** Up to this percentage, the earlier runs are shown beside the forecast. */
 const BEGINNING = 10;
 /** A shorter run gives no notice at its end. */
@@ -28,9 +28,7 @@ export function sorted(trainings: Training[], now: number): Training[] {
 
 /** Seconds that a run still takes, counted down since its report; null if it is not known. */
 export function secondsLeft({ left_seconds, at }: Training, now: number): number | null {
-  return left_seconds === null
-    ? null
-    : Math.max(0, left_seconds - Math.max(0, now - Date.parse(at)) / 1000);
+  return left_seconds === null ? null : Math.max(0, left_seconds - secondsSince(at, now));
 }
 
 /** Whole percents of the steps that are done; null if their number is not known. */
@@ -133,9 +131,9 @@ export function usualText(training: Training, trans: TranslationBundle): string 
 /** Since when a running training has not reported; "" while it reports. */
 export function silentText(training: Training, now: number, trans: TranslationBundle): string {
   const { at, step_seconds } = training;
-  const silent = now - Date.parse(at);
-  return silent > Math.max(SILENT_MS, STEPS_OF_SILENCE * (step_seconds ?? 0))
-    ? trans.__('No report for %1, since %2.', duration(silent / 1000, trans), clock(at, now))
+  const silent = secondsSince(at, now);
+  return silent > Math.max(SILENT_SECONDS, STEPS_OF_SILENCE * (step_seconds ?? 0))
+    ? trans.__('No report for %1, since %2.', duration(silent, trans), clock(at, now))
     : '';
 }
 

@@ -26,6 +26,7 @@ import {
   usualText
 } from './training-text';
 import { percent } from './units';
+import { More } from './words';
 
 interface ITrainings extends IShown {
   model: IGpuModel;
@@ -49,14 +50,11 @@ export function Trainings(props: ITrainings): JSX.Element | null {
           <p className="jp-gpu-Warning">{late.text}</p>
           {canExtend(server) ? (
             <p className="jp-gpu-Keep">
-              <button
-                type="button"
-                className="jp-mod-styled jp-mod-accept"
-                disabled={model.keeping === 'asking'}
-                onClick={() => void model.extend()}
-              >
-                {extendLabel(server, trans)}
-              </button>
+              <More
+                label={extendLabel(server, trans)}
+                keeping={model.keeping}
+                ask={() => void model.extend()}
+              />
             </p>
           ) : keepsInstead(server) ? null : (
             <p>{trans.__('Save checkpoints. Whoever runs this hub may give it more time.')}</p>

@@ -30,6 +30,11 @@ export function speak(code: string, own: readonly string[]): void {
   hourCycle = new Intl.DateTimeFormat(undefined, { hour: 'numeric' }).resolvedOptions().hourCycle;
 }
 
+/** Seconds since this time; 0 if it is to come. */
+export function secondsSince(at: string, now: number): number {
+  return Math.max(0, (now - Date.parse(at)) / 1000);
+}
+
 /** A number in the reader's language. */
 export function number(value: number, digits = 0): string {
   return value.toLocaleString(language, { maximumFractionDigits: digits });

@@ -1,8 +1,32 @@
 /**
- * Terms that need an explanation: each is a button that shows one sentence.
+ * Terms that need an explanation, each a button that shows one sentence; and the button for more time.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
+
+import type { Keeping } from './model';
+
+/** The button that gives this server more time; disabled while the service is asked. */
+export function More({
+  label,
+  keeping,
+  ask
+}: {
+  label: string;
+  keeping: Keeping;
+  ask: () => void;
+}): JSX.Element {
+  return (
+    <button
+      type="button"
+      className="jp-mod-styled jp-mod-accept"
+      disabled={keeping === 'asking'}
+      onClick={ask}
+    >
+      {label}
+    </button>
+  );
+}
 
 /** A term and its explanation, opened and closed by the browser itself (popover). */
 export function Word({ word, sentence }: { word: string; sentence: string }): JSX.Element {
