@@ -21,7 +21,7 @@ import type { GpuSettings } from './settings';
 import { isPast, isSame } from './end.js';
 import { ownMemory } from './history.js';
 import { SENTENCES } from './reasons.js';
-import { endedText, isRunning, statusPart } from './training-text.js';
+import { isRunning, noticeText, sorted, statusPart } from './training-text.js';
 import {
   clock,
   duration,
@@ -644,10 +644,10 @@ export function announcement(
   const parts = [snapshot.reason, snapshot.service_note, ...warningsOf(snapshot)]
     .filter(reason => reason !== null)
     .map(reason => reasonText(reason, now, trans));
-  for (const training of snapshot.trainings ?? []) {
-    if (!isRunning(training)) {
-      parts.push(`${training.name || trans.__('Training')}: ${endedText(training, now, trans)}`);
-    }
+  // only the latest: a text that changes is read out as a whole
+  const ended = sorted(snapshot.trainings ?? [], now).find(one => !isRunning(one));
+  if (ended) {
+    parts.push(noticeText(ended, now, trans));
   }
   if (kept) {
     parts.push(trans.__('This server is kept.'));

@@ -7,7 +7,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { isReached } from './format.js';
 import type { IGpuModel } from './model';
 import { canExtend, extendLabel, lateOf } from './training-end.js';
-import { endedText, isRunning, NOTICE_MS } from './training-text.js';
+import { isRunning, NOTICE_MS, noticeText } from './training-text.js';
 import { doAndTell } from './warning.js';
 
 /** Key of the browser's storage for the last runs whose server ends too early, so that a reload does not repeat it. */
@@ -46,13 +46,12 @@ export class TrainingNotices {
       });
     }
     for (const training of snapshot.trainings ?? []) {
-      const { run, name, started, ended_at, at } = training;
+      const { run, started, ended_at, at } = training;
       if (isRunning(training)) {
         this._running.add(run);
       } else if (this._running.delete(run) && settings.trainingNotice) {
         if (Date.parse(ended_at ?? at) - Date.parse(started) >= NOTICE_MS) {
-          const text = `${name || trans.__('Training')}: ${endedText(training, now, trans)}`;
-          Notification.info(text, { autoClose: false });
+          Notification.info(noticeText(training, now, trans), { autoClose: false });
         }
       }
     }

@@ -152,6 +152,11 @@ export function endedText(training: Training, now: number, trans: TranslationBun
   }
 }
 
+/** The end of a run in one sentence, outside of its section: "mnist: Done at 15:38." */
+export function noticeText(training: Training, now: number, trans: TranslationBundle): string {
+  return `${training.name || trans.__('Training')}: ${endedText(training, now, trans)}`;
+}
+
 /** A run in one line: "mnist · epoch 3 of 20 · 15 % · 25 min left", "eda · Done at 15:38." */
 export function lineText(training: Training, now: number, trans: TranslationBundle): string {
   return [headText(training, trans) || trans.__('Training'), stateText(training, now, trans)].join(

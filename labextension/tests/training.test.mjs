@@ -244,5 +244,8 @@ test('the status bar has the percentage and the time left after the numbers of t
 test('a screen reader hears that a run ended, and nothing of one that goes on', () => {
   const heard = trainings => announcement(snapshot(trainings), false, NOW, trans).trim();
   assert.equal(heard([training()]), '');
-  assert.equal(heard([training({ state: 'done', ended_at: time(0) })]), `mnist: Done at ${at(0)}.`);
+  const done = training({ state: 'done', ended_at: time(0) });
+  assert.equal(heard([done]), `mnist: Done at ${at(0)}.`);
+  const earlier = training({ name: 'eda', state: 'failed', at: time(-9), ended_at: time(-9) });
+  assert.equal(heard([earlier, training(), done]), `mnist: Done at ${at(0)}.`, 'only the latest');
 });
