@@ -22,7 +22,10 @@ export function lateOf(snapshot: Snapshot, now: number, trans: TranslationBundle
   if (!server || service_note) {
     return null;
   }
-  const [first] = sorted((trainings ?? []).filter(isRunning), now);
+  const [first] = sorted(
+    (trainings ?? []).filter(one => isRunning(one) && !one.outside),
+    now
+  );
   const left = first ? secondsLeft(first, now) : null;
   if (!first || left === null) {
     const reason = server.warnings.find(one => one.reason === TOO_LONG);
@@ -39,7 +42,9 @@ export function lateOf(snapshot: Snapshot, now: number, trans: TranslationBundle
   const text =
     first.bound === 'at-most'
       ? trans.__('Your training may go on until %1; this server ends at %2.', ...times)
-      : trans.__('Your training ends about %1; this server ends at %2.', ...times);
+      : first.bound === 'at-least'
+        ? trans.__('Your training goes on until %1 at least; this server ends at %2.', ...times)
+        : trans.__('Your training ends about %1; this server ends at %2.', ...times);
   return { run: first.run, text };
 }
 

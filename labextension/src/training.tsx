@@ -122,7 +122,9 @@ function First({
         <p className="jp-gpu-Warning">{silent}</p>
       )}
       {details.map(text => (text === '' ? null : <p key={text}>{text}</p>))}
-      {server?.can_notify && !training.outside && (training.notify || whole >= NOTICE_MS) ? (
+      {snapshot.server?.can_notify &&
+      !training.outside &&
+      (training.notify || whole >= NOTICE_MS) ? (
         <p>
           <label>
             <input

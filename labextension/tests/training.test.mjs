@@ -194,6 +194,16 @@ test('a server that ends before its training says both times', () => {
     late([training({ bound: 'at-most' })]),
     `Your training may go on until ${at(25)}; this server ends at ${at(20)}.`
   );
+  assert.equal(
+    late([training({ bound: 'at-least' })]),
+    `Your training goes on until ${at(25)} at least; this server ends at ${at(20)}.`
+  );
+  assert.equal(late([training({ outside: true })]), '', 'it runs on another server');
+  assert.equal(
+    late([training({ outside: true, left_seconds: 9000 }), training()]),
+    ends,
+    'its own one counts'
+  );
   const counted = { countdown: { stops_at: time(20), cause: 'idle' }, ends_at: time(600) };
   assert.equal(late([training()], counted), ends);
   assert.equal(late([training()], { ends_at: time(25) }), '');
