@@ -9,9 +9,12 @@ import type { ServerState, Snapshot } from './messages';
 import { isRunning, secondsLeft, sorted } from './training-text.js';
 import { clock, duration } from './units.js';
 
+/** The service computes the end of a server again and again: it differs a little each time. */
+const SAME_END_MS = 600_000;
+
 /** A training that goes on after the end of its server. */
 export interface ILate {
-  /** The run, or the code of the service's reason if only the service knows of it. */
+  /** The run; if only the service knows of it, the code of its reason and the rough end of the server. */
   run: string;
   text: string;
 }
@@ -29,7 +32,11 @@ export function lateOf(snapshot: Snapshot, now: number, trans: TranslationBundle
   const left = first ? secondsLeft(first, now) : null;
   if (!first || left === null) {
     const reason = server.warnings.find(one => one.reason === TOO_LONG);
-    return reason ? { run: TOO_LONG, text: reasonText(reason, now, trans) } : null;
+    if (!reason) {
+      return null;
+    }
+    const end = Math.round(Date.parse(String(reason.params.stops)) / SAME_END_MS);
+    return { run: `${TOO_LONG} ${end}`, text: reasonText(reason, now, trans) };
   }
   const ends = now + 1000 * left;
   const stops = Math.min(

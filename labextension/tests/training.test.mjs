@@ -222,6 +222,17 @@ test('what the service knows of the end of a training is shown once, in its sect
   assert.deepEqual(warningsOf(snapshot([], { warnings })), []);
 });
 
+test('what only the service knows is a new warning on each server', () => {
+  const run = stops => {
+    const params = { ends: time(90), stops: time(stops) };
+    const warnings = [{ reason: 'training-too-long', message: '', params }];
+    return lateOf(snapshot([], { warnings }), NOW, trans).run;
+  };
+  assert.equal(run(20), run(19.999), 'it is computed again');
+  assert.equal(run(20), run(20.001));
+  assert.notEqual(run(20), run(80));
+});
+
 test('more time can be asked for where the lifetime is the next end and has some left', () => {
   const extend = { minutes: 120, left: 1, of: 2, of_server: true };
   const lifetime = { stops_at: time(9), cause: 'lifetime' };
