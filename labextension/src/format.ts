@@ -467,7 +467,7 @@ export function alsoTexts(countdown: Countdown, now: number, trans: TranslationB
 
 /** The text of the warning: "This server stops at 14:52. Idle for 21 min.", and what that means for the work. */
 export function warningText(countdown: Countdown, now: number, trans: TranslationBundle): string {
-  const words = `${stopText(countdown, now, trans)} ${reasonText(countdown.reason, now, trans)}`;
+  const words = `${stopText(countdown.stops_at, now, trans)} ${reasonText(countdown.reason, now, trans)}`;
   const todo = countdown.cause === 'signed-out' ? trans.__('Save your work.') : lostText(trans);
   return `${words} ${todo}`;
 }
@@ -511,8 +511,8 @@ export function standsText(trans: TranslationBundle): string {
 }
 
 /** The alert for screen readers, once per countdown: only the time, because the reason changes each minute. */
-export function stopText(countdown: Countdown, now: number, trans: TranslationBundle): string {
-  return trans.__('This server stops at %1.', clock(countdown.stops_at, now));
+export function stopText(at: string | number, now: number, trans: TranslationBundle): string {
+  return trans.__('This server stops at %1.', clock(at, now));
 }
 
 /** Whether the server cannot be used from this page. */

@@ -110,7 +110,7 @@ export class GpuPanel extends SeenWidget {
     const warned = warnedOf(this._warned, this.model.end);
     if (warned !== this._warned) {
       this._warned = warned;
-      this._alert = warned === null ? '' : stopText(warned, now, this.trans);
+      this._alert = warned === null ? '' : stopText(warned.stops_at, now, this.trans);
     }
     return this._alert;
   }

@@ -1,12 +1,12 @@
 /**
- * Whether this server ends before a training of it, and whether its user can ask for more time. Pure.
+ * What the end of this server means for a training, and whether its user can ask for more time. Pure.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 // with their extension: node's test runner imports the compiled file
-import { reasonText, TOO_LONG } from './format.js';
-import type { ServerState, Snapshot } from './messages';
-import { isRunning, secondsLeft, sorted } from './training-text.js';
+import { reasonText, stopText, TOO_LONG } from './format.js';
+import type { ServerState, Snapshot, Training } from './messages';
+import { endedText, isRunning, secondsLeft, sorted } from './training-text.js';
 import { clock, duration } from './units.js';
 
 /** The service computes the end of a server again and again: it differs a little each time. */
@@ -39,9 +39,7 @@ export function lateOf(snapshot: Snapshot, now: number, trans: TranslationBundle
     return { run: `${TOO_LONG} ${end}`, text: reasonText(reason, now, trans) };
   }
   const ends = now + 1000 * left;
-  const stops = Math.min(
-    ...[server.countdown?.stops_at, server.ends_at].map(at => (at ? Date.parse(at) : Infinity))
-  );
+  const stops = stopsAt(server);
   if (ends <= stops) {
     return null;
   }
@@ -53,6 +51,23 @@ export function lateOf(snapshot: Snapshot, now: number, trans: TranslationBundle
         ? trans.__('Your training goes on until %1 at least; this server ends at %2.', ...times)
         : trans.__('Your training ends about %1; this server ends at %2.', ...times);
   return { run: first.run, text };
+}
+
+/** When this server stops, in ms; Infinity if no end is planned. */
+function stopsAt({ countdown, ends_at }: ServerState): number {
+  return Math.min(...[countdown?.stops_at, ends_at].map(at => (at ? Date.parse(at) : Infinity)));
+}
+
+/** "Done at 15:38. This server stops at 16:08."; without the second sentence if that is not known. */
+export function overText(
+  training: Training,
+  { server, service_note }: Snapshot,
+  now: number,
+  trans: TranslationBundle
+): string {
+  const ended = endedText(training, now, trans);
+  const stops = server && !service_note && !training.outside ? stopsAt(server) : Infinity;
+  return stops < Infinity ? `${ended} ${stopText(stops, now, trans)}` : ended;
 }
 
 /** Whether *keep* stands beside the countdown, and is the button for more time. */

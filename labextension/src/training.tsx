@@ -3,15 +3,13 @@
  */
 import * as React from 'react';
 
-import { stopText } from './format';
 import { Meter } from './meter';
 import type { Snapshot, Training } from './messages';
 import type { IGpuModel } from './model';
 import type { IShown } from './seen';
-import { canExtend, extendLabel, type ILate, keepsInstead } from './training-end';
+import { canExtend, extendLabel, type ILate, keepsInstead, overText } from './training-end';
 import {
   donePercent,
-  endedText,
   headText,
   isRunning,
   leftText,
@@ -79,16 +77,12 @@ function First({
   trans,
   now
 }: ITrainings & { training: Training }): JSX.Element {
-  const { server, service_note } = snapshot;
   const head = headText(training, trans);
   if (!isRunning(training)) {
-    const stops = server && !service_note ? server.countdown : null;
     return (
       <>
         {head === '' ? null : <p className="jp-gpu-Label">{head}</p>}
-        <p>
-          {endedText(training, now, trans)} {stops ? stopText(stops, now, trans) : ''}
-        </p>
+        <p>{overText(training, snapshot, now, trans)}</p>
       </>
     );
   }

@@ -513,8 +513,11 @@ test('a screen reader hears states, never numbers that move', () => {
 
 test('the deadline interrupts once: its words do not count down', () => {
   const later = countdown({ reason: idle(25) });
-  assert.match(stopText(countdown(), NOW, trans), /^This server stops at [^.]*\.$/);
-  assert.equal(stopText(countdown(), NOW, trans), stopText(later, NOW + 240_000, trans));
+  assert.match(stopText(countdown().stops_at, NOW, trans), /^This server stops at [^.]*\.$/);
+  assert.equal(
+    stopText(countdown().stops_at, NOW, trans),
+    stopText(later.stops_at, NOW + 240_000, trans)
+  );
 });
 
 test('a chart is one sentence for who does not see it', () => {

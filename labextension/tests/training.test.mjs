@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { announcement, statusText, warningsOf } from '../lib/format.js';
-import { canExtend, extendLabel, lateOf } from '../lib/training-end.js';
+import { canExtend, extendLabel, lateOf, overText } from '../lib/training-end.js';
 import {
   endedText,
   headText,
@@ -231,6 +231,24 @@ test('what only the service knows is a new warning on each server', () => {
   assert.equal(run(20), run(19.999), 'it is computed again');
   assert.equal(run(20), run(20.001));
   assert.notEqual(run(20), run(80));
+});
+
+test('a run that ended says when its server stops, by the countdown or by its planned end', () => {
+  const one = training({ state: 'done', ended_at: time(-3) });
+  const done = `Done at ${at(-3)}.`;
+  const countdown = { stops_at: time(5), cause: 'idle' };
+  for (const [server, text, changes] of [
+    [{}, `${done} This server stops at ${at(20)}.`],
+    [{ countdown }, `${done} This server stops at ${at(5)}.`],
+    [{ countdown, ends_at: null }, `${done} This server stops at ${at(5)}.`],
+    [{ ends_at: null }, done],
+    [{}, done, { server: null }],
+    [{}, done, { service_note: { reason: 'away' } }]
+  ]) {
+    assert.equal(overText(one, snapshot([one], server, changes), NOW, trans), text);
+  }
+  const outside = { ...one, outside: true };
+  assert.equal(overText(outside, snapshot([outside]), NOW, trans), done);
 });
 
 test('more time can be asked for where the lifetime is the next end and has some left', () => {
