@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.progress import track
+from hub_extensions.progress import track, writer
 from hub_extensions.tools.doctor.diagnosis import Diagnosis
 from hub_extensions.tools.doctor.trainings import trainings
 
@@ -18,6 +18,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for rank in ("RANK", "LOCAL_RANK"):
         monkeypatch.delenv(rank, raising=False)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "gpu-progress"))
+    monkeypatch.setattr(writer, "APART_SECONDS", 0.0)  # the runs of the tests are short, and follow each other
     return tmp_path / "gpu-progress"
 
 
