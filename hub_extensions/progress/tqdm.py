@@ -81,12 +81,12 @@ def awaits(shell: Any, cell: str) -> bool:
 def register(shell: Any) -> None:
     """Register the magic with IPython."""
 
-    def without_magic(lines: list[str]) -> list[str]:
+    def without_magic(cell: list[str]) -> list[str]:
         """Put a sentence in place of the magic above a cell that awaits: IPython can await, and a magic cannot."""
-        if lines and re.match(r"%%gpu_progress\b", lines[0]) and awaits(shell, "".join(lines[1:])):
+        if cell and re.match(r"%%gpu_progress\b", cell[0]) and awaits(shell, "".join(cell[1:])):
             sentence = "%%gpu_progress does not show this cell, because it has an await outside of a function."
-            return [f"print({sentence!r})\n", *lines[1:]]
-        return lines
+            return [f"print({sentence!r})\n", *cell[1:]]
+        return cell
 
     shell.input_transformers_cleanup.append(without_magic)
 

@@ -101,21 +101,21 @@ class ProgressFolder:
         try:
             folder = self._open()
         except OSError as error:
-            return self._say(f"it cannot be used ({error.strerror})", keep=error.errno not in FORBIDDEN)
+            return self._note_problem(f"it cannot be used ({error.strerror})", keep=error.errno not in FORBIDDEN)
         try:
             found = os.fstat(folder)
             if problem := _problem_with(found):
-                return self._say(problem)
+                return self._note_problem(problem)
             listed = (found.st_ino, found.st_mtime_ns)
             # the folder's time changes whenever a file is replaced
             if listed != self._listed or now.timestamp() - max(self._newest, found.st_mtime) < YOUNG_SECONDS:
                 self._list(folder, now)
                 self._listed = listed
         except OSError as error:
-            return self._say(f"it cannot be read ({error.strerror})", keep=True)
+            return self._note_problem(f"it cannot be read ({error.strerror})", keep=True)
         finally:
             os.close(folder)
-        return self._say("")
+        return self._note_problem("")
 
     def _open(self) -> int:
         """Open the folder, and create it first if it does not exist."""
@@ -195,7 +195,7 @@ class ProgressFolder:
         self.left_out[name] = why
         return None
 
-    def _say(self, problem: str, *, keep: bool = False) -> tuple[ProgressFile, ...]:
+    def _note_problem(self, problem: str, *, keep: bool = False) -> tuple[ProgressFile, ...]:
         """Log a problem with the folder if it is a new one, and return the content of the files.
 
         Args:

@@ -45,7 +45,7 @@ class TrainingHistoryFile:
         except CodecError as error:
             return self._set_aside(str(error))
         except OSError as error:
-            self._say(f"it cannot be read ({error.strerror or error})")
+            self._note_problem(f"it cannot be read ({error.strerror or error})")
             return False
         return True
 
@@ -62,7 +62,7 @@ class TrainingHistoryFile:
         except FileExistsError:
             return False
         except OSError as error:
-            self._say(f"it cannot be written ({error.strerror})")
+            self._note_problem(f"it cannot be written ({error.strerror})")
             return False
         try:
             with os.fdopen(file, "wb") as opened:
@@ -76,7 +76,7 @@ class TrainingHistoryFile:
                     os.replace(new, self._path)
                     self.history = after
         except OSError as error:
-            self._say(f"it cannot be written ({error.strerror})")
+            self._note_problem(f"it cannot be written ({error.strerror})")
             return False
         finally:
             with suppress(OSError):
@@ -93,13 +93,13 @@ class TrainingHistoryFile:
         try:
             os.rename(self._path, aside)
         except OSError as error:
-            self._say(f"it is damaged and cannot be renamed ({error.strerror})")
+            self._note_problem(f"it is damaged and cannot be renamed ({error.strerror})")
             return False
         log.warning("The history of trainings %s is damaged (%s). It is kept as %s.", self._path, why, aside.name)
         self.history = TrainingHistory()
         return True
 
-    def _say(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         if problem != self._problem:
             log.warning("The history of trainings is not kept: %s: %s.", self._path, problem)
         self._problem = problem

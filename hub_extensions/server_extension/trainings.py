@@ -42,7 +42,7 @@ from hub_extensions.server_extension.progress_folder import ProgressFolder, is_a
 from hub_extensions.server_extension.service_client import RequestRefused
 from hub_extensions.server_extension.training_history_file import TrainingHistoryFile
 
-LOOK_SECONDS = 5.0
+REFRESH_SECONDS = 5.0
 MAX_PARENTS = 100
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Trainings:
         self._wishes -= {run}
         self._publish()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the folder once, and find out about each run. Called by the thread only."""
         now = self._wall()
         files = self._folder.read(now)
@@ -144,10 +144,10 @@ class Trainings:
         self._history.load()
         while not self._stop.is_set():
             began = monotonic()
-            self._guarded(self.look)
+            self._guarded(self.refresh)
             took = monotonic() - began
             # a slow disk is left alone at least half of the time
-            self._stop.wait(max(LOOK_SECONDS / self._pace - took, took))
+            self._stop.wait(max(REFRESH_SECONDS / self._pace - took, took))
 
     def _publish(self, runs: tuple[Followed, ...] | None = None) -> None:
         """Replace the runs, and the wishes of their user in them.
@@ -215,7 +215,7 @@ class Trainings:
         try:
             call()
         except Exception as error:  # noqa: BLE001 - the next look may succeed
-            self._log_fault("look", error)
+            self._log_fault("refresh", error)
 
     def _log_fault(self, what: str, error: Exception) -> None:
         kind = f"{what} {type(error).__name__}"

@@ -70,7 +70,7 @@ class Place:
         return run
 
     def look(self) -> tuple[Training, ...]:
-        self.trainings.look()
+        self.trainings.refresh()
         return self.trainings.shown()
 
 

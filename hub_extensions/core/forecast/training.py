@@ -315,7 +315,7 @@ def _corrected(spread: float, past: Sequence[PastForecast]) -> float:
     starts at 80 %, rises with each of them that the interval of its time missed, and falls with each that it covered.
     """
     known = [
-        (abs(math.log(each.actual_seconds) - math.log(each.left_seconds)) / NORMAL, each.spread)
+        (abs(math.log(each.actual_seconds) - math.log(each.left_seconds)) / NORMAL, min(each.spread, LARGEST))
         for each in past
         if each.actual_seconds > 0 and each.left_seconds > 0 and each.spread > 0
     ][-EARLIER:]

@@ -223,6 +223,13 @@ def test_slower_than_before(steps: list[float], found: tuple[float, float | None
 DURATIONS = st.floats(0, 1e9, allow_nan=False) | st.sampled_from([0.0, 1e-9, 1e300])
 
 
+def test_a_spread_that_no_forecast_has_counts_as_the_largest() -> None:
+    run = reported([1.0, 1.0, 1.0], 13)
+    past = [PastForecast(0.15, 1.0, 1.0, 1.0)] * 7
+    found = time_left(run, [*past, PastForecast(0.15, 1.0, 1e300, 1.0)])
+    assert found is not None and found == time_left(run, [*past, past[0]])
+
+
 @many(60)
 @given(
     st.lists(DURATIONS, max_size=150),
