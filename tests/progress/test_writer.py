@@ -520,7 +520,7 @@ next(steps)
 def load(n):
     return len(list(steps)), len(list(track(range(n), name="in a worker")))
 with multiprocessing.get_context("fork").Pool(1) as pool:
-    print(pool.map(load, [2, 3]))
+    print(pool.map(load, [2, 3]), flush=True)  # a fork would print it again
 if os.fork() == 0:
     list(steps); steps.close(); sys.exit()
 os.wait()
