@@ -198,7 +198,7 @@ async def test_what_prometheus_keeps_is_played_without_a_store(tmp_path: Path) -
         used = {(begin + at * MINUTE).timestamp() + 30: "0.8" if at in works else "0" for at in range(180)}
         server.past.append((USE, {"namespace": "jhub", "pod": pod}, used))
     (tmp_path / "policy.yaml").write_text(POLICY)
-    words = ("--since", "6h", "--prometheus", server.url, "--json", str(tmp_path / "all.json"))
+    words = ("--since", "9h", "--prometheus", server.url, "--json", str(tmp_path / "all.json"))
     code, said = await asyncio.to_thread(run, tmp_path, *words)
     ruled = await asyncio.to_thread(run, tmp_path, *words[:-2], "--policy", str(tmp_path / "policy.yaml"))
     await server.stop()
