@@ -67,6 +67,7 @@ async def reporting(service: PanelService, runs: Runs, pace: float = 50.0) -> As
         link.stop()
 
 
+@pytest.mark.slow
 async def test_the_time_left_is_reported_at_most_every_30_s_and_the_end_once(service: PanelService) -> None:
     runs = Runs(a_training())
     async with reporting(service, runs):
@@ -83,6 +84,7 @@ async def test_the_time_left_is_reported_at_most_every_30_s_and_the_end_once(ser
         assert len(service.progress) == count
 
 
+@pytest.mark.slow
 async def test_an_end_that_moves_is_reported_at_once_but_not_more_than_once_a_second(service: PanelService) -> None:
     runs = Runs(a_training(1000.0))
     async with reporting(service, runs, pace=5.0):
@@ -95,6 +97,7 @@ async def test_an_end_that_moves_is_reported_at_once_but_not_more_than_once_a_se
 
 
 @pytest.mark.parametrize("status", [403, 404, 409, 429, 503])
+@pytest.mark.slow
 async def test_a_refusal_is_tried_again_later_and_changes_nothing_else(
     service: PanelService, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -115,6 +118,7 @@ async def test_a_refusal_is_tried_again_later_and_changes_nothing_else(
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_service_that_is_away_hears_of_an_end_when_it_is_back(service: PanelService) -> None:
     service.go()
     runs = Runs(a_training(None, "vanished", notify=True))
