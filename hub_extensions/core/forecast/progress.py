@@ -61,11 +61,6 @@ def outcome(before: Progress | None, report: Progress, now: datetime, started: d
     return OLDER if before is not None and report.at < before.at else ACCEPTED
 
 
-def taken(before: Progress | None, report: Progress, now: datetime, started: datetime) -> Progress | None:
-    """Return `report` if it is accepted; `None` if the earlier report stays in use. See `outcome`."""
-    return report if outcome(before, report, now, started) == ACCEPTED else None
-
-
 # ------------------------------------------------------------------ trust
 
 

@@ -31,7 +31,6 @@ NEXT = timedelta(seconds=10)
 REPORT_SECONDS = 30.0
 REPEAT_SECONDS = 300.0  # a report is sent again although no step was done since: the service may have restarted
 CHANGED = 0.1  # an end is reported earlier if the time left differs by this part
-SPREAD_AT_MOST = 0.5  # least spread that is reported for a run that may stop early
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +241,8 @@ def _end(progress: Progress) -> datetime:
 def _progress(run: TrainingRun, left: TimeLeft, last: Progress | None) -> Progress:
     at = run.at if last is None else max(run.at, last.at)
     seconds = left.seconds - (at - run.at).total_seconds()
-    spread = max(left.spread, SPREAD_AT_MOST) if left.bound == AT_MOST else left.spread
     # 0 means that the run has ended, so one that goes on has at least a second left
-    return Progress(at, min(max(1.0, seconds), LONGEST.total_seconds()), min(max(0.0, spread), 1.0))
+    return Progress(at, min(max(1.0, seconds), LONGEST.total_seconds()), min(max(0.0, left.spread), 1.0))
 
 
 def _expected(last: Progress, at: datetime) -> float:

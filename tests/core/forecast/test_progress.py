@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from hub_extensions.core.forecast.progress import (
+    ACCEPTED,
     is_at_work,
     is_end_known,
     is_missed,
@@ -15,7 +16,6 @@ from hub_extensions.core.forecast.progress import (
     judged,
     outcome,
     still_remembered,
-    taken,
     with_missed,
 )
 from hub_extensions.core.messages import Progress
@@ -36,8 +36,8 @@ BEFORE = Progress(NOW - 5 * MINUTE, 600.0)
     ],
 )
 def test_a_later_report_counts(report: Progress) -> None:
-    assert taken(BEFORE, report, NOW, NOW - 60 * MINUTE) is report
-    assert taken(None, report, NOW, NOW - 60 * MINUTE) is report
+    assert outcome(BEFORE, report, NOW, NOW - 60 * MINUTE) == ACCEPTED
+    assert outcome(None, report, NOW, NOW - 60 * MINUTE) == ACCEPTED
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,12 @@ def test_a_later_report_counts(report: Progress) -> None:
     ],
 )
 def test_what_cannot_be_changes_nothing(report: Progress, why: str) -> None:
-    assert taken(BEFORE, report, NOW, NOW - 60 * MINUTE) is None
     assert outcome(BEFORE, report, NOW, NOW - 60 * MINUTE) == why
 
 
 def test_a_report_of_before_the_server_was_ready_is_of_another_run() -> None:
-    assert taken(None, Progress(NOW - MINUTE, 1.0), NOW, NOW) is None
-    assert taken(None, Progress(NOW, 1.0), NOW, NOW) == Progress(NOW, 1.0)
+    assert outcome(None, Progress(NOW - MINUTE, 1.0), NOW, NOW) == "before-start"
+    assert outcome(None, Progress(NOW, 1.0), NOW, NOW) == ACCEPTED
 
 
 # ------------------------------------------------------------------ which reported ends were missed

@@ -193,7 +193,7 @@ TOLD = Progress(NOW, 1000.0, 0.1)
         pytest.param([run()], None, id="no end"),
         pytest.param([run(time_left=left(bound=AT_LEAST))], None, id="at least"),
         pytest.param([run(time_left=left())], (1000.0, 0.1), id="about"),
-        pytest.param([run(time_left=left(bound=AT_MOST))], (1000.0, 0.5), id="at most"),
+        pytest.param([run(time_left=left(bound=AT_MOST, spread=0.5))], (1000.0, 0.5), id="at most"),
         pytest.param([run(time_left=left(bound=AT_MOST, spread=0.7))], (1000.0, 0.7), id="at most, and less sure"),
         pytest.param([run(time_left=left(spread=9.0))], (1000.0, 1.0), id="a spread is at most 1"),
         pytest.param([run(time_left=left(1e12))], (30 * 86400.0, 0.1), id="at most 30 days"),
