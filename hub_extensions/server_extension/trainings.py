@@ -141,7 +141,7 @@ class Trainings:
         self._publish(tuple(in_order(found)))
 
     def _run(self) -> None:
-        self._history.load()
+        self._guarded(self._history.load)
         while not self._stop.is_set():
             began = monotonic()
             self._guarded(self.refresh)
@@ -211,10 +211,10 @@ class Trainings:
         for run in tuple(self._unsaved)[:-MAX_RUNS]:
             del self._unsaved[run]
 
-    def _guarded(self, call: Callable[[], None]) -> None:
+    def _guarded(self, call: Callable[[], object]) -> None:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - the next look may succeed
+        except Exception as error:  # noqa: BLE001 - the next time may succeed
             self._log_fault("refresh", error)
 
     def _log_fault(self, what: str, error: Exception) -> None:
