@@ -21,7 +21,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, WantedOffer
 from hub_extensions.core.text.reasons import explain
-from hub_extensions.hub_service.engine.line import local_leases, reconcile
+from hub_extensions.hub_service.engine.line import local_leases, reconcile, tickets
 from hub_extensions.hub_service.engine.line.rights import KEPT, LAST, UNANSWERED
 from hub_extensions.hub_service.engine.line.tickets import SLICE
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
@@ -512,3 +512,10 @@ async def test_a_pod_that_is_known_or_over_or_not_ours_is_not_forgotten(
         r.cluster.put(replace(FORGOTTEN, **changes))  # type: ignore[arg-type]
         await r.refresh(1)
         assert r.pods.forgotten.pods == {}
+
+
+async def test_changed_places_are_published_again_and_again_also_if_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        assert await waits(monkeypatch, tickets, r.engine.queue.publish_changes, turns=3) == [15.0] * 3
