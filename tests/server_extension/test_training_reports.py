@@ -96,7 +96,9 @@ async def test_an_end_that_moves_is_reported_at_once_but_not_more_than_once_a_se
         assert asyncio.get_running_loop().time() - began >= 3 * 0.4 * 0.9
 
 
-@pytest.mark.parametrize("status", [403, 404, 409, 429, 503])
+@pytest.mark.parametrize(
+    "status", [429, *[pytest.param(status, marks=pytest.mark.whole) for status in (403, 404, 409, 503)]]
+)
 @pytest.mark.slow
 async def test_a_refusal_is_tried_again_later_and_changes_nothing_else(
     service: PanelService, status: int, caplog: pytest.LogCaptureFixture
